@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
+import leadline
 from leadline.checks import run_checks
 from leadline.checks._check import Check, Symptom, check
 from leadline.checks._examples import constant, scalar_history
@@ -206,3 +209,15 @@ def test_an_alert_that_was_raised_grew_and_is_over_is_listed_once():
         ("T803", 6, "warning", "raised"),
         ("T801", 90, "warning", "raised"),
     ]
+
+
+def test_a_finding_that_trial_steps_refuted_raises_no_alert_in_the_first_steps():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(30) for layer in (nn.Linear(16, 16), nn.Sigmoid())]
+    model = nn.Sequential(*layers)
+    report = leadline.check(model, torch.randn(8, 16), loss=lambda output: output.square().mean())
+    code = next(each.code for each in report.findings if each.severity != "info" and not each.explained_by)
+    with leadline.watch(model, torch.optim.SGD(model.parameters(), lr=0.1), on_alert=lambda alert: None) as w:
+        w.refute({code}, 10)
+        assert code not in [each.code for each in w._journal.add_report(5, report)]
+        assert code in [each.code for each in w._journal.add_report(10, report)]

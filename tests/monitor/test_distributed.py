@@ -165,3 +165,11 @@ def test_an_anomaly_is_attributed_to_the_rank_on_which_it_arose(ranks):
     ]
     assert (0, "grad_norm is not finite") in anomalies
     assert (1, "rank 1: loss and grad_norm are not finite") in anomalies
+
+
+def test_processes_that_train_without_exchanging_gradients_are_said_to_drift(ranks):
+    first, second = ranks[1]
+    assert [first[how]["trouble"] for how in ("alone together", "in step")] == ["", ""]
+    assert "T831" in first["alone together"]["codes"]
+    assert "T831" not in second["alone together"]["codes"]  # the first process says it for all
+    assert "T831" not in first["in step"]["codes"]

@@ -21,10 +21,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils.data import DataLoader
 
 from leadline.monitor import loop_calls, outer_calls
-from leadline.monitor.loop_calls import LoopListener, is_published, subscribe
+from leadline.monitor.loop_calls import EVENTS, LoopListener, is_published, subscribe
 from leadline.monitor.outer_calls import MIN_QUIET_STEPS
-
-EVENTS = [name for name in vars(LoopListener) if not name.startswith("_") and name != "failed"]
 
 
 class Notes(LoopListener):

@@ -16,10 +16,12 @@ from benchmarks.loop.programs import PROGRAMS, train
 from leadline.checks._loop import LOOP_METRICS
 from leadline.monitor import loop_calls
 from leadline.monitor.distributed import Ranks
+from leadline.monitor.loop_batches import DENSE_STEPS
 from leadline.monitor.loop_gradients import fingerprint
-from leadline.monitor.loop_ledger import LoopLedger
+from leadline.monitor.loop_ledger import FOLLOWED_STEPS, LoopLedger
 from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile import Run
+from leadline.monitor.steps import LIGHT_STEPS_PER_CHARGE
 
 
 @pytest.mark.parametrize("bug", [each for each in BUGS if each not in ("copies from workers",)])
@@ -177,3 +179,43 @@ def test_replicas_with_other_weights_are_counted_when_all_have_come_to_the_step(
     assert ranks[0].compare(16, 5) == 1
     assert fingerprint(small().parameters()) == fingerprint(small().parameters())
     assert fingerprint(small().parameters()) != fingerprint(small(1).parameters())
+
+
+def follow_fast_loop(steps: int, forget_from: int | None = None):
+    """Train with a budget that affords nothing; `zero_grad` is forgotten from one step on."""
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    losses, followed = [], []
+    with leadline.watch(model, optimizer, budget=1e-6) as w:
+        for number, (x, y) in enumerate(batches(steps)):
+            if forget_from is None or number < forget_from:
+                optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), y)
+            loss.backward()
+            losses.append(loss.item())
+            optimizer.step()
+            followed.append(not w._steps.ledger.is_resting)
+    assert w._steps.ledger.trouble is None
+    return w, losses, followed
+
+
+def test_the_ledger_of_a_fast_loop_rests_after_its_first_steps_and_still_notes_every_loss():
+    w, losses, followed = follow_fast_loop(300)
+    assert followed.index(False) == DENSE_STEPS - 1
+    assert not any(followed[DENSE_STEPS:])
+    assert w.history.scalars("loss").values == pytest.approx(losses)
+
+
+def test_a_mistake_that_begins_while_the_ledger_rests_is_named_when_it_follows_again(monkeypatch):
+    monkeypatch.setattr("leadline.monitor.budget.MAX_LEDGER_REST", 64)
+    w, _, followed = follow_fast_loop(500, forget_from=200)
+    assert followed[DENSE_STEPS:].count(True) <= 6 * FOLLOWED_STEPS
+    named = [each.step for each in w.alerts if each.code == "T816"]
+    assert named
+    assert min(named) <= 200 + 2 * (64 + LIGHT_STEPS_PER_CHARGE)
+
+
+def test_what_the_ledger_takes_is_charged_to_the_budget():
+    w, _, _ = follow_fast_loop(200)
+    assert w._schedule._ledger_seconds > 0
+    assert w.seconds >= w._schedule._ledger_seconds

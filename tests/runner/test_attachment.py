@@ -10,12 +10,15 @@ from torch import nn
 from torch.nn import functional
 
 from leadline.monitor.loop_calls import is_published
-from leadline.runner.attachment import Attachment, RunSettings
+from leadline.runner import attachment
+from leadline.runner.attachment import MAX_HAND_MADE_STEPS, Attachment, RunSettings
 from leadline.tracer.inputs import call_model, find_loss
 
 
 class Ear:
     """An audience that remembers."""
+
+    shows_progress = False
 
     def __init__(self):
         self.steps, self.reasons, self.alerts = [], [], []
@@ -180,6 +183,50 @@ def test_a_gan_has_a_step_of_each_optimizer_and_images_without_gradient_are_data
     assert [each.profile.model for each in attached.reports] == ["Linear", "generator + critic"]
 
 
+def test_each_kind_of_step_is_watched_from_the_one_that_was_checked_within_one_budget(attach):
+    torch.manual_seed(0)
+    generator, critic = nn.Linear(3, 6), nn.Linear(6, 1)
+    first = torch.optim.SGD(critic.parameters(), lr=0.1)
+    second = torch.optim.SGD(generator.parameters(), lr=0.1)
+    attached = attach(is_watched=True, rehearse=False, probes=False)
+    losses = [], []
+    for _ in range(5):
+        images = generator(torch.randn(8, 3))
+        losses[0].append(step(critic(images.detach()).mean() - critic(torch.randn(8, 6)).mean(), first))
+        losses[1].append(step(-critic(images).mean(), second))
+    assert [each.trouble for each in attached.watches] == ["", ""]
+    assert [each.budget for each in attached.watches] == [0.005, 0.005]
+    for watch, expected in zip(attached.watches, losses, strict=True):
+        assert list(watch.history.scalars("loss").values) == pytest.approx(expected[-5:])
+
+
+def test_a_network_that_is_trained_later_is_checked_and_copies_of_the_first_are_not(attach):
+    attached = attach(rehearse=False, probes=False)
+    for model in (small_model(), small_model(), nn.Linear(6, 3)):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            step(model(torch.randn(8, 6)).square().mean(), optimizer)
+    assert [each.profile.model for each in attached.reports] == ["Sequential", "Linear"]
+
+
+def test_a_program_that_changes_its_weights_by_hand_is_not_followed_for_long(attach, monkeypatch):
+    model, modes = small_model(), torch._C._len_torch_function_stack()
+    attached = attach(rehearse=False, probes=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(attachment, "live_optimizers", list)  # other tests leave optimizers in this process
+        for _ in range(MAX_HAND_MADE_STEPS + 1):
+            model.zero_grad()
+            model(torch.randn(8, 6)).square().mean().backward()
+            with torch.no_grad():
+                for each in model.parameters():
+                    each -= 0.1 * each.grad
+    assert attached.is_resting
+    assert torch._C._len_torch_function_stack() == modes
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    step(model(torch.randn(8, 6)).square().mean(), optimizer)
+    assert [each.profile.model for each in attached.reports] == ["Sequential"]
+
+
 def test_optimizers_that_step_together_are_one_step(attach):
     model = small_model()
     optimizers = [torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[2].parameters())]
@@ -206,7 +253,7 @@ def test_a_loss_without_modules_is_said_to_have_none(attach):
     weight = torch.randn(6, 1, requires_grad=True)
     attached = attach()
     step((torch.randn(8, 6) @ weight).square().mean(), torch.optim.SGD([weight], lr=0.1))
-    assert "calls no module" in attached.audience.reasons[0]
+    assert "no module that is trained is called" in attached.audience.reasons[0]
 
 
 def test_labels_that_are_refilled_in_place_keep_the_values_that_the_loss_read(attach):
@@ -343,7 +390,7 @@ def test_an_error_of_leadline_does_not_reach_the_program(attach, monkeypatch):
         raise ZeroDivisionError("inside of Leadline")
 
     monkeypatch.setattr("leadline.runner.attachment.check_case", fail)
-    monkeypatch.setattr("leadline.runner.attachment.start_watch", fail)
+    monkeypatch.setattr("leadline.runner.watches.start_watch", fail)
     model = small_model()
     attached = attach(is_watched=True)
     for _ in range(3):
@@ -375,7 +422,7 @@ def test_the_watch_gets_the_sum_of_the_losses_of_a_step(attach):
             loss.backward()
         sums.append(sum(each.item() for each in losses))
         optimizer.step()
-    assert list(attached.watch.history.scalars("loss").values) == pytest.approx(sums[1:])
+    assert list(attached.watch.history.scalars("loss").values) == pytest.approx(sums)
 
 
 def test_modes_of_the_program_can_end_while_the_tape_runs(attach):

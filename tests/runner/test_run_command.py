@@ -57,7 +57,7 @@ def test_the_verdict_goes_to_stderr_and_the_summary_names_the_run_file(leadline,
     assert own_lines(result.err)[-1] == "open the run: leadline view run.leadline"
     assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "trains"
     with Run(tmp_path / "run.leadline") as run:
-        assert len(run.scalars("loss")[0]) == 7
+        assert run.scalars("loss")[0] == list(range(8))  # the checked step is the first
 
 
 def test_check_only_stops_the_program_and_has_the_exit_codes_of_check(leadline):
@@ -95,7 +95,10 @@ def test_fix_of_a_program_repairs_what_its_first_step_trains(leadline):
     [
         ("print(1)", "did not import torch"),
         ("import torch; torch.nn.Linear(2, 2)(torch.ones(3, 2))", "called a model, but not backward"),
-        ("import torch; torch.nn.Linear(2, 2)(torch.ones(3, 2)).sum().backward()", "no optimizer stepped"),
+        (
+            "import torch; torch.nn.Linear(2, 2)(torch.ones(3, 2)).sum().backward()",
+            "no torch.optim.Optimizer stepped",
+        ),
         ("import torch", "no model was trained"),
         ("import sys; sys.exit(5)", "code 5"),
     ],
@@ -150,6 +153,28 @@ def test_a_program_that_is_stopped_while_training_leaves_a_readable_run_file(lea
         assert len(run.scalars("loss")[0]) >= 20
 
 
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        ("sys.exit(3)", 3),
+        ("__import__('os')._exit(4)", 4),
+    ],
+    ids=["exit", "exit at once"],
+)
+def test_a_program_that_ends_in_a_step_behaves_as_alone_and_its_run_file_is_readable(
+    leadline, tmp_path, ending, code
+):
+    pause = "    time.sleep(float(sys.argv[2])"
+    (tmp_path / "program.py").write_text(TRAINS.replace(pause, f"    step == 30 and {ending}\n{pause}"))
+    arguments = ["program.py", "60", "0.02"]
+    plain = run_python(arguments, tmp_path)
+    attached = leadline("run", "--no-rehearsal", "--store", "run.leadline", *arguments)
+    assert (attached.code, attached.out) == (plain.code, plain.out)
+    assert attached.code == code
+    with Run(tmp_path / "run.leadline") as run:
+        assert len(run.scalars("loss")[0]) >= 15
+
+
 def test_an_error_of_the_program_in_a_pass_shows_no_frame_of_leadline(leadline, tmp_path):
     (tmp_path / "program.py").write_text(
         TRAINS.replace("loss.backward()", "loss.backward() if step < 5 else 1 / 0")
@@ -165,4 +190,4 @@ def test_attach_prints_the_verdict_of_the_loop_that_follows(tmp_path):
     result = run_python(["program.py"], tmp_path)
     assert result.out.endswith("end\n")
     assert "TRAINS" in result.err
-    assert "7 steps watched" in result.err
+    assert "8 steps watched" in result.err

@@ -106,6 +106,18 @@ def seen_by(w: leadline.Watch) -> dict:
     }
 
 
+def loop_alerts(model: nn.Module, x: Tensor) -> dict:
+    """What a watch says about twenty steps, which all processes make together."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with leadline.watch(model, optimizer) as w:
+        for _ in range(20):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+            dist.barrier()
+    return {"trouble": w.trouble, "codes": [each.code for each in w.alerts]}
+
+
 def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -126,6 +138,8 @@ def main(folder: Path) -> None:
         "sharded transformer": train(sharded(transformer()), x[:, None].repeat(1, 3, 1), {"every": 1}),
         "sharded by budget": train(sharded(), x, {"budget": 0.5}),
         "spoilt": train(replicated(), x, {"every": 1}, spoilt=1 if rank == 1 else None),
+        "alone together": loop_alerts(stack(), x),
+        "in step": loop_alerts(replicated(), x),
     }
     (folder / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()

@@ -67,16 +67,10 @@ def attach(
     >>> attached.reports[0].verdict
     'trains'
     """
-    options = {
-        "probes": probes,
-        "rehearse": rehearse,
-        "is_strict": strict,
-        "store": None if store is None else Path(store),
-        "budget": budget,
-        "every": every,
-    }
+    options = {"probes": probes, "rehearse": rehearse, "is_strict": strict}
+    watch = {"store": None if store is None else Path(store), "budget": budget, "every": every}
     console = Console(look_for(quiet=quiet, stream=sys.stderr), "this program", quiet=quiet)
-    attached = attach_with(console, options)
+    attached = attach_with(console, options, watch)
 
     def finish() -> None:
         if not attached.is_closed:
@@ -87,14 +81,18 @@ def attach(
     return attached
 
 
-def attach_with(console: Console, options: dict[str, Any]) -> Attachment:
-    """Attach to the training loop of this process. Python's random state stays as it is: libraries draw on import."""
+def attach_with(console: Console, options: dict[str, Any], watch: dict[str, Any]) -> Attachment:
+    """Attach to the training loop of this process; the arguments are those of RunSettings and WatchSettings.
+
+    Python's random state stays as it is: libraries draw on import.
+    """
     before = random.getstate()
     try:
         # Imported here because it imports torch.
         from leadline.runner.attachment import Attachment, RunSettings
+        from leadline.runner.watches import WatchSettings
 
-        return Attachment(RunSettings(**options), console)
+        return Attachment(RunSettings(**options, watch=WatchSettings(**watch)), console)
     finally:
         random.setstate(before)
 
@@ -102,9 +100,12 @@ def attach_with(console: Console, options: dict[str, Any]) -> Attachment:
 class Console:
     """Says on stderr what an attachment finds."""
 
-    def __init__(self, look: Look, program: str, *, page: Path | None = None, quiet: bool = False) -> None:
+    def __init__(
+        self, look: Look, program: str, *, page: Path | None = None, quiet: bool = False, form: str = "text"
+    ) -> None:
         self._look, self._program, self._page, self._quiet = look, program, page, quiet
-        self._is_terminal = sys.stderr.isatty()
+        self.shows_progress = sys.stderr.isatty() and not quiet
+        self._form = form
         self._next_status = 0.0
         self._first_loss: float | None = None
         self._is_first_rank = True
@@ -131,7 +132,7 @@ class Console:
         # Imported here because the renderers are slow to import, and --help needs none.
         from leadline.report.formats import FORMATS
 
-        text = FORMATS["text"]([report], self._look)
+        text = FORMATS[self._form]([report], self._look)
         self.say(f"step {step.number} of {self._program}: {describe(step)}")
         for note in step.notes:
             self.say(note)
@@ -153,8 +154,6 @@ class Console:
             )
 
     def stepped(self, watch: Watch) -> None:
-        if self._quiet or not self._is_terminal:
-            return
         now = time.monotonic()
         if not self._next_status:
             self._next_status = now + STATUS_SECONDS
@@ -195,24 +194,32 @@ def summary_lines(attachment: Attachment, program: str) -> list[str]:
         lines.append(f"internal error, after which the program ran on its own: {attachment.trouble}")
     if not attachment.steps:
         lines.append(why_no_step(attachment))
-    watch = attachment.watch
-    if watch is not None and watch.step:
-        losses = [value for value in watch.history.scalars("loss").values if value is not None]
-        course = f" · last loss {number(losses[-1])}" if losses else ""
-        raised = sum(alert.state == "raised" for alert in watch.alerts)
-        lines.append(
-            f"{watch.step} steps watched{course} · {raised} alerts · watching took {watch.seconds:.1f} s"
-        )
-        store = attachment.settings.store
-        if store is not None and store.exists():
-            lines.append(f"open the run: leadline view {store}")
+    if attachment.steps and attachment.settings.is_watched and not attachment.watches:
+        lines.append("no module is known that the optimizers train, so the steps were not watched")
+    for watch in attachment.watches:
+        if watch.step:
+            lines += _watch_lines(watch, names=len(attachment.watches) > 1)
     return lines
+
+
+def _watch_lines(watch: Watch, *, names: bool) -> Iterator[str]:
+    """What became of the steps of one kind; `names` if there are several kinds."""
+    losses = [value for value in watch.history.scalars("loss").values if value is not None]
+    course = f" · last loss {number(losses[-1])}" if losses else ""
+    raised = sum(alert.state == "raised" for alert in watch.alerts)
+    of_what = f" of {watch.model_name}" if names else ""
+    yield f"{watch.step} steps{of_what} watched{course} · {raised} alerts · watching took {watch.seconds:.1f} s"
+    if watch.store is not None and watch.store.exists():
+        yield f"open the run: leadline view {watch.store}"
 
 
 def why_no_step(attachment: Attachment) -> str:
     """Why a program that has ended made no step that could be checked."""
     if attachment.backward_passes:
-        return "the program called backward, but no optimizer stepped in this process, so nothing was checked"
+        return (
+            "the program called backward, but no torch.optim.Optimizer stepped in this process, so nothing was checked "
+            "or watched. If it changes the weights by hand, let an optimizer do it"
+        )
     if attachment.module_calls:
         return "the program called a model, but not backward, so nothing was checked"
     return (

@@ -132,7 +132,7 @@ class SilentAudience:
     """Hears what an attachment finds and says nothing: the command shows the result."""
 
     def __init__(self) -> None:
-        self.found = ""
+        self.found, self.shows_progress = "", False
 
     def checking(self, step: FoundStep, seconds: float) -> None:
         self.found = describe(step)

@@ -30,6 +30,7 @@ FOLDER = "leadline-runs"
         "leadline run train.py --epochs 3",
         "leadline run -m my_package.train --config base.yaml",
         "leadline run --check-only train.py",
+        "leadline run --check-only --format agent train.py",
         "leadline run --strict --store run.leadline --report report.html train.py",
         "torchrun --nproc-per-node 2 -m leadline run train.py",
     ),
@@ -37,6 +38,14 @@ FOLDER = "leadline-runs"
 )
 @click.argument("program", metavar="SCRIPT [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(("text", "agent")),
+    default="text",
+    show_default=True,
+    help="How the report of the first step is written to stderr; agent: one key per line.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict in one line, alerts, and nothing else.")
 @click.option("-v", "--verbose", is_flag=True, help="Print every block, finding and gap of the report.")
 @click.option(
@@ -63,6 +72,7 @@ FOLDER = "leadline-runs"
 def run(
     program: tuple[str, ...],
     is_module: bool,
+    form: str,
     quiet: bool,
     verbose: bool,
     check_only: bool,
@@ -88,7 +98,7 @@ def run(
     target = Program(target=program[0], arguments=program[1:], is_module=is_module)
     locate_program(target)
     look = look_for(quiet=quiet, verbose=verbose, stream=sys.stderr)
-    console = Console(look, target.name, page=page, quiet=quiet)
+    console = Console(look, target.name, page=page, quiet=quiet, form=form)
     options: dict[str, Any] = {
         "probes": not no_probes,
         "rehearse": not no_rehearsal,
@@ -96,11 +106,13 @@ def run(
         "stops_after_check": check_only,
         "target": "" if is_module else target.target,
         "is_strict": strict,
+    }
+    watch = {
         "store": None if no_watch or check_only else store or _default_store(target),
         "budget": budget,
         "every": every,
     }
-    return ProgramRun(target, console, options)
+    return ProgramRun(target, console, options, watch)
 
 
 def _default_store(program: Program) -> Path:
@@ -110,8 +122,11 @@ def _default_store(program: Program) -> Path:
 class ProgramRun:
     """What is left to do when the command line is parsed: it is done outside of click, which handles signals itself."""
 
-    def __init__(self, program: Program, console: Console, options: dict[str, Any]) -> None:
-        self.program, self.console, self._options = program, console, options
+    def __init__(
+        self, program: Program, console: Console, options: dict[str, Any], watch: dict[str, Any]
+    ) -> None:
+        self.program, self.console = program, console
+        self._options, self._watch = options, watch
         self.attachment: Attachment | None = None
         self._is_stopped = False
 
@@ -128,7 +143,7 @@ class ProgramRun:
     def _attach(self) -> None:
         """Attach to the program; called when it has imported torch."""
         try:
-            self.attachment = attach_with(self.console, self._options)
+            self.attachment = attach_with(self.console, self._options, self._watch)
         except Exception as error:
             self.console.say(f"not attached, because of an internal error: {type(error).__name__}: {error}")
 

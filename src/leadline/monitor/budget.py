@@ -16,6 +16,9 @@ pays it back. If the levels below a trace owe `MAX_CREDIT_STEPS` by themselves, 
 The loss of every step is recorded at any cost, which is some microseconds. It is charged like everything else, but
 with at most `MAX_LOSS_SHARE` of the budget. On a loop so fast that this does not suffice, watching costs more than the
 budget, and `overhead` shows it.
+
+The loop ledger follows the first steps on credit and later ones in groups, when `LEDGER_SHARE` of the budget has earned
+what they cost. At least one group in `MAX_LEDGER_REST` steps is followed at any cost.
 """
 
 from __future__ import annotations
@@ -36,6 +39,11 @@ MIN_PAUSE_STEPS = 10
 PAYBACK_SHARE = 0.75
 # Heuristic: largest share of the budget for what is recorded at every step; the other half buys norms and checks.
 MAX_LOSS_SHARE = 0.5
+# Heuristic: share of the budget for following the calls of the training loop.
+LEDGER_SHARE = 0.3
+# Heuristic: steps after which a group is followed at any cost: a loop may go wrong at any time. Eight steps at 300
+# microseconds, spread over so many, are 2 microseconds per step.
+MAX_LEDGER_REST = 1024
 # Heuristic: the cost of a level is the median of its last runs; five forget a slow outlier soon.
 COST_WINDOW = 5
 # Heuristic: block measurements per trace with a fixed interval; each costs about a tenth of a trace.
@@ -101,6 +109,8 @@ class MeasurementSchedule:
         self._usual_step: float | None = None
         self._step_count = 0
         self._trace_seconds = self._base_seconds = 0.0
+        self._ledger_seconds = self._ledger_price = 0.0
+        self._last_followed = first_step
         self._planned_at = first_step
         self._intervals = dict.fromkeys(LEVEL_SHARES, 1)
 
@@ -116,9 +126,11 @@ class MeasurementSchedule:
 
     @property
     def debt(self) -> float:
-        """Seconds spent beyond what the budget has earned; recording every step counts up to its share only."""
+        """Seconds spent beyond what the budget has earned; what has a share of its own counts up to that share only."""
         earned = self.budget * self.trained
-        return self.spent - max(0.0, self._base_seconds - MAX_LOSS_SHARE * earned) - earned
+        excess = max(0.0, self._base_seconds - MAX_LOSS_SHARE * earned)
+        excess += max(0.0, self._ledger_seconds - LEDGER_SHARE * earned)
+        return self.spent - excess - earned
 
     def level(self, step: int) -> Level:
         """Return how closely to measure this step."""
@@ -156,6 +168,22 @@ class MeasurementSchedule:
         self._base_seconds += seconds
         self.spent += seconds
 
+    def add_ledger_cost(self, seconds: float, steps: int = 0) -> None:
+        """Charge the loop ledger; of `steps` followed steps, if it followed any."""
+        self._ledger_seconds += seconds
+        self.spent += seconds
+        if steps:
+            self._ledger_price = seconds / steps
+
+    def affords_ledger(self, step: int, count: int) -> bool:
+        """Whether to follow so many steps after this one."""
+        earned = LEDGER_SHARE * self.budget * self.trained
+        is_affordable = self._ledger_seconds + count * self._ledger_price <= earned or self.every is not None
+        if not is_affordable and step < self._last_followed + MAX_LEDGER_REST:
+            return False
+        self._last_followed = step
+        return True
+
     def add_step(self, seconds: float) -> None:
         """Credit one training step, without the time of watching."""
         self._steps.append(seconds)
@@ -163,6 +191,12 @@ class MeasurementSchedule:
         if self._usual_step is None or self._step_count % STEP_TIME_WINDOW == 0:
             self._usual_step = statistics.median(self._steps)
         self.trained += seconds if seconds <= MIN_PAUSE_STEPS * self._usual_step else self._usual_step
+
+    def skip_step(self) -> None:
+        """Begin one step later than planned."""
+        self.first_step += 1
+        self.due = {level: step + 1 for level, step in self.due.items()}
+        self._last_run = {level: step + 1 for level, step in self._last_run.items()}
 
     def trace_next(self, step: int) -> None:
         """Trace the step after this one at any cost."""
@@ -206,7 +240,10 @@ class MeasurementSchedule:
     def _plan_intervals(self) -> dict[Level, int]:
         pace = 1 - PAYBACK_SHARE if self.debt > 0 else 1.0
         left = self.budget * (self._usual_step or 0.0) * pace
-        left -= min(self._base_seconds / max(1, self._step_count), MAX_LOSS_SHARE * left)
+        base, ledger = (
+            each / max(1, self._step_count) for each in (self._base_seconds, self._ledger_seconds)
+        )
+        left -= min(base, MAX_LOSS_SHARE * left) + min(ledger, LEDGER_SHARE * left)
         intervals = {}
         for level, share in LEVEL_SHARES.items():
             cost = self._price(level)

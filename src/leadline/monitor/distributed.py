@@ -14,8 +14,12 @@ import torch.distributed as dist
 from torch import nn
 
 from leadline.monitor.budget import Level, MeasurementSchedule
+from leadline.monitor.loop_gradients import fingerprint
 from leadline.records.run import Event, note_from_json, note_to_json
 from leadline.tracer.sharded import is_shard
+
+# Heuristic: steps after which replicas are compared; by then those that began alike have drifted.
+MIN_COMPARED_STEP = 8
 
 
 class Ranks:
@@ -59,6 +63,12 @@ class Ranks:
         due = torch.tensor([schedule.due[level] for level in levels], dtype=torch.int64, device=self._device)
         dist.broadcast(due, src=0)
         schedule.due = dict(zip(levels, due.tolist(), strict=True))
+
+    def drift(self, step: int, model: nn.Module) -> int | None:
+        """Compare the weights after 8 steps, 16, 32 and so on, as `compare` does; not those that are sharded."""
+        if self._store is None or self.sharded or step < MIN_COMPARED_STEP or step.bit_count() > 1:
+            return None
+        return self.compare(step, fingerprint(model.parameters()))
 
     def compare(self, step: int, weights: int) -> int | None:
         """Post what identifies the weights after this step; return how many processes differ from the first.

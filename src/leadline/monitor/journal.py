@@ -44,7 +44,9 @@ class Journal:
     """Records the steps, alerts and events of one watch."""
 
     def __init__(self, info: RunInfo, store: str | Path | None, ranks: Ranks) -> None:
-        self.ranks = ranks
+        self.ranks, self.info = ranks, info
+        self.path = None if store is None or not ranks.is_writer else Path(store)
+        """The run file; None if there is none, or if another process writes it."""
         self.writer = None if store is None or not ranks.is_writer else _open_writer(store, info)
         self.history = History(RunLayout(), ranks=ranks.world_size)
         self.tracker = AlertTracker(run_checks(), rank=ranks.rank)
@@ -55,6 +57,10 @@ class Journal:
         """When the writing thread may be woken again, by `perf_counter`."""
         self._report_alerts: dict[str, Alert] = {}
         """Active alerts from reports of sampled steps, by code."""
+        self.refuted_codes: frozenset[str] = frozenset()
+        """Checks whose findings a trial has refuted ..."""
+        self.refuted_until = 0
+        """... so that they raise no alert before this step."""
 
     @property
     def writer_seconds(self) -> float:
@@ -116,6 +122,14 @@ class Journal:
         """Run the run checks on the history and return the alerts that changed; `last` if no step follows."""
         return [self._add_alert(each) for each in self.tracker.update(self.history, last=last)]
 
+    def judge_loop(self, step: int, numbers: dict[str, float]) -> list[Alert]:
+        """Judge numbers of the loop ledger that belong to no recorded step."""
+        history, alerts = History().extend([Sample(step=step, scalars=numbers)]), []
+        for check in run_checks():
+            for symptom in check.look(history) if any(map(history.has, check.needs)) else ():
+                alerts += self.add_symptom(check.code, symptom)
+        return alerts
+
     def add_symptom(self, code: str, symptom: Symptom) -> list[Alert]:
         """Return the alerts of a symptom found outside the history, as if the check with this code had found it."""
         return [self._add_alert(each) for each in self.tracker.add_symptom(code, symptom)]
@@ -133,7 +147,8 @@ class Journal:
             self.writer.report(step, report.to_json())
         findings: dict[str, Finding] = {}
         for each in report.findings:
-            if each.severity != "info" and not each.explained_by:
+            is_refuted = each.code in self.refuted_codes and step < self.refuted_until
+            if each.severity != "info" and not each.explained_by and not is_refuted:
                 findings.setdefault(each.code, each)  # the first is the cause of those after it
         known = self._report_alerts
         cleared = [

@@ -146,6 +146,10 @@ class BatchLedger:
         if len(self._rows) < MAX_STORED_ROWS:
             self._remember(row_hashes(tensors[0]))
 
+    def resume(self) -> None:
+        """Follow again after a rest: the next batch is not compared with the last one that was seen."""
+        self._hashes.clear()
+
     def evaluate(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, identify: bool) -> int | None:
         """Look at the inputs of a pass without gradients; return what identifies the batch, if that is wanted."""
         is_compared = self.evaluated_rows < MAX_STORED_ROWS

@@ -22,6 +22,7 @@ import math
 import os
 import threading
 from collections.abc import Callable, Iterator
+from time import perf_counter
 from types import FunctionType, GeneratorType
 from typing import Any, ClassVar
 
@@ -41,6 +42,9 @@ from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
 from leadline.monitor.outer_calls import OuterCalls
 from leadline.tracer.restore import is_own_work
 
+# Calibrated by benchmarks/loop/cost.py: seconds of a published call outside of `publish`, in hooks and wrappers.
+CALL_SECONDS = 3e-6
+
 Function = Callable[..., Any]
 _AS_IT_IS = contextlib.nullcontext()
 
@@ -50,6 +54,21 @@ class LoopListener:
 
     hides_from_modes: ClassVar[bool] = False
     """Whether torch function modes of the program, or of a recorder, do not see what this listener computes."""
+    resting_events: frozenset[str] = frozenset()
+    """The methods that are called while the listener rests. "before_call" is then called in evaluations only."""
+    is_resting: bool = False
+    seconds: float = 0.0
+    """Seconds that this listener has taken, hooks and wrappers included."""
+
+    def rest(self) -> None:
+        """Receive only `resting_events` from now on."""
+        self.is_resting = True
+        _PUBLISHER.update_receivers()
+
+    def follow(self) -> None:
+        """Receive everything again."""
+        self.is_resting = False
+        _PUBLISHER.update_receivers()
 
     def before_backward(self, roots: tuple[Tensor, ...]) -> None:
         """A backward pass begins at these tensors; not `torch.autograd.grad`, and none inside another one."""
@@ -69,6 +88,9 @@ class LoopListener:
     def unscaled(self, optimizer: Optimizer) -> None:
         """A GradScaler divided the gradients of this optimizer, by `unscale_` or within its `step`."""
 
+    def built(self, optimizer: Optimizer) -> None:
+        """An optimizer was made."""
+
     def scheduled(self, scheduler: LRScheduler) -> None: ...
     def loaded(self, owner: Any) -> None:
         """`load_state_dict` of a module, optimizer or scheduler has returned."""
@@ -87,6 +109,14 @@ class LoopListener:
     ) -> None: ...
     def failed(self, error: Exception) -> None:
         """A method of this listener raised an error; nothing else will be published to it."""
+
+
+EVENTS: dict[str, Function] = {
+    name: method
+    for name, method in vars(LoopListener).items()
+    if isinstance(method, FunctionType) and name not in ("rest", "follow", "failed")
+}
+"""What is published, with the methods that do nothing."""
 
 
 class Subscription:
@@ -148,11 +178,29 @@ class _Publisher:
 
     def _set_listeners(self, listeners: tuple[LoopListener, ...]) -> None:
         self.listeners = listeners
+        self.update_receivers()
+
+    def update_receivers(self) -> None:
+        """Find out which listeners have a method for each event, and do not rest."""
         self._receivers = {
-            event: tuple(each for each in listeners if getattr(type(each), event) is not method)
-            for event, method in vars(LoopListener).items()
-            if isinstance(method, FunctionType)
+            event: tuple(
+                each
+                for each in self.listeners
+                if getattr(type(each), event) is not method
+                and (not each.is_resting or event in each.resting_events)
+            )
+            for event, method in EVENTS.items()
         }
+        awake = [
+            each
+            for event in ("before_call", "after_call")
+            for each in self._receivers[event]
+            if not each.is_resting
+        ]
+        self.calls.only_evaluations = not awake
+
+    def has_receivers(self, event: str) -> bool:
+        return bool(self._receivers.get(event))
 
     @uncompiled
     def publish(self, event: str, *args: Any) -> None:
@@ -161,6 +209,7 @@ class _Publisher:
         if not receivers or is_own_work():
             return
         frame_callback = set_eval_frame(None)
+        start = perf_counter() - CALL_SECONDS
         try:
             for listener in receivers:
                 try:
@@ -169,6 +218,9 @@ class _Publisher:
                 except Exception as error:
                     self.remove(listener)
                     _report_failure(listener, error)
+                end = perf_counter()
+                listener.seconds += end - start
+                start = end
         finally:
             set_eval_frame(frame_callback)
 
@@ -181,6 +233,7 @@ class _Publisher:
             *_methods(Optimizer, "zero_grad", _wrap_zero_grad),
             *_methods(nn.Module, "zero_grad", _wrap_zero_grad),
             *_methods(LRScheduler, "step", _after("scheduled")),
+            _Attribute(Optimizer, "__init__", _after("built")),
             *_methods(GradScaler, "scale", _wrap_scale),
             *_methods(GradScaler, "unscale_", _wrap_unscale),
             *_methods(DataLoader, "__iter__", _wrap_iter),
@@ -309,7 +362,8 @@ def _method_wrapper(event: str, call: Callable[..., None]) -> Callable[[Function
         @uncompiled
         @functools.wraps(original)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or (event, id(self)) in _BUSY.methods:
+            is_unheard = event != "iterated" and not _PUBLISHER.has_receivers(event)
+            if is_compiling() or is_unheard or (event, id(self)) in _BUSY.methods:
                 return original(self, *args, **kwargs)
             key = (event, id(self))
             _BUSY.methods.add(key)

@@ -96,6 +96,8 @@ class OptimizerRecord:
         self._clip = ""
         self._used_gradient: Tensor | None = None
         self._weights = WeightProbe()
+        self._is_partial = False
+        """Whether the beginning of the current step was not followed."""
 
     def choose_probes(self) -> None:
         """Choose the parameters that stand for all; again if groups were added."""
@@ -109,6 +111,11 @@ class OptimizerRecord:
         optimizer = self.optimizer()
         groups = [] if optimizer is None else optimizer.param_groups
         return [each for group in groups for each in group["params"] if isinstance(each, Tensor)]
+
+    def is_of(self, owner: Optimizer) -> bool:
+        """Whether this is the record of an optimizer, or of one with the same groups around it."""
+        optimizer = self.optimizer()
+        return optimizer is owner or (optimizer is not None and optimizer.param_groups is owner.param_groups)
 
     def holds(self, parameters: Iterable[Tensor]) -> bool:
         return any(id(each) in self.ids for each in parameters)
@@ -125,20 +132,35 @@ class OptimizerRecord:
     def forward(self) -> None:
         self._forward_after_loss = True
 
-    def before_backward(self) -> None:
+    def resume(self) -> None:
+        """Follow again after a rest. What the current step did before is not known, so it is not judged."""
+        self._marks, self._used_gradient, self._weights = [], None, WeightProbe()
+        self.passes, self._clip, self._all_passes = 0, "", -1
+        self._is_partial = self._is_reset = True
+        self._is_stale = self._was_zeroed = self._forward_after_loss = False
+
+    def begin_pass(self) -> None:
+        """Note the gradients before a backward pass."""
         self._versions = _marks(self.probes)
+
+    def before_backward(self) -> None:
+        self.begin_pass()
         if all(each is None for each in self._versions):
             self._is_stale = False  # cleared by hand after a pass that was another's
         if self.steps and not self.passes and not self._is_reset:
             self._is_reset = not self._are_untouched()
             self._is_stale = not self._is_reset and _any_nonzero(self.probes)
 
-    def after_backward(self) -> bool:
-        """Return whether the backward pass reached these parameters."""
+    def is_reached(self) -> bool:
+        """Whether the backward pass reached these parameters."""
         now = _marks(self.probes)
-        reached = any(
+        return any(
             mark is not None and mark != before for mark, before in zip(now, self._versions, strict=False)
         )
+
+    def after_backward(self) -> bool:
+        """Return whether the backward pass reached these parameters."""
+        reached = self.is_reached()
         self.passes += reached
         if reached:
             self._was_zeroed = False
@@ -180,7 +202,7 @@ class OptimizerRecord:
         }
         for name, flag in flags.items():
             tally = self.tallies[name]
-            if flag or tally.bits:
+            if (flag or tally.bits) and not self._is_partial:
                 tally.add(flag)
         self._follow_rate(optimizer)
         if self.probes:
@@ -194,6 +216,7 @@ class OptimizerRecord:
         is_compared = self.steps <= self._compare_until and self.has_gradients
         self._used_gradient = self._sample_gradient() if is_compared else None
         self._is_reset = self._is_stale = self._was_zeroed = self._forward_after_loss = False
+        self._is_partial = False
 
     def _uses_gradient_again(self) -> bool:
         """Whether the gradients are those of the last step, untouched.

@@ -24,12 +24,13 @@ MIN_SUMMED_PASSES = 3
 MIN_IDLE_OPTIMIZER_STEPS = 64
 # Heuristic: steps of other optimizers after which the given ones are not those that train.
 MIN_UNSEEN_STEPS = 8
-# Heuristic: steps after which replicas are compared; by then those that began alike have drifted.
-MIN_COMPARED_STEP = 8
 # Heuristic: steps between two looks at the numbers, after the first steps.
 UPDATE_INTERVAL = 8
 # Heuristic: steps between two looks at modules and groups that may have changed.
 REFRESH_STEPS = 256
+# Heuristic: steps that are followed without a rest; of one step less, which was followed from its beginning, every one
+# must be wrong for half of them to be MIN_WRONG_STEPS.
+FOLLOWED_STEPS = 8
 # Heuristic: of the last STEP_WINDOW steps, those of another optimizer with a backward pass of its own that make a game.
 MIN_ALTERNATIONS = 8
 
@@ -46,8 +47,11 @@ class LedgerOwner(Protocol):
     def see_other_steps(self) -> None:
         """Optimizers that are not watched step the watched parameters, and none of the watched does."""
 
-    def compare_replicas(self, step: int) -> None:
-        """It is time to compare the weights of processes that train together."""
+    def forget_root_losses(self) -> None:
+        """The gradients of watched parameters were cleared, and with them what earlier backward passes did."""
+
+    def affords_steps(self, count: int) -> bool:
+        """Whether the budget has room for following so many steps."""
 
     def lose_ledger(self, error: Exception) -> None:
         """The ledger is no longer kept, because of an error of its own."""
@@ -57,6 +61,19 @@ class LoopLedger(LoopListener):
     """Follows the training loop of some optimizers, and of others that hold the same parameters."""
 
     hides_from_modes = True
+    resting_events = frozenset(
+        (
+            "before_backward",
+            "after_backward",
+            "zeroed",
+            "before_call",
+            "scaled",
+            "scheduled",
+            "iterated",
+            "loaded",
+            "read",
+        )
+    )
 
     def __init__(self, optimizers: Sequence[Optimizer], owner: LedgerOwner | None = None) -> None:
         self.changes: dict[str, float] = {}
@@ -64,7 +81,10 @@ class LoopLedger(LoopListener):
         self.trouble: Exception | None = None
         """The error after which the ledger was no longer kept."""
         self.steps = 0
-        """Steps of all optimizers."""
+        """Steps of all optimizers that were followed."""
+        self._follow_until = DENSE_STEPS
+        """The number of followed steps at which the ledger rests, if the budget has no room for more."""
+        self._next_audit, self._next_refresh = FIRST_AUDIT_STEP, REFRESH_STEPS
         self._owner = None if owner is None else weakref.ref(owner)
         self._given = [weakref.ref(each) for each in optimizers]
         self._records: dict[int, OptimizerRecord] = {}
@@ -110,6 +130,37 @@ class LoopLedger(LoopListener):
         record = None if optimizer is None else self._record_of(optimizer)
         return record is not None and record.steps > 0
 
+    # Resting. The first steps are all followed, because most mistakes are there from the beginning. Later ones are
+    # followed in groups, as the budget allows. The losses of all steps are noted.
+
+    def wake(self) -> None:
+        """Follow the next steps."""
+        self._follow_until = self.steps + FOLLOWED_STEPS
+        if not self.is_resting:
+            return
+        for record in self._records.values():
+            record.resume()
+        self._batches.resume()
+        self._modes.resume()
+        self._cycle.resume()
+        self.follow()
+
+    def _rest_or_go_on(self) -> None:
+        owner = None if self._owner is None else self._owner()
+        if owner is None or owner.affords_steps(FOLLOWED_STEPS):
+            self._follow_until = self.steps + FOLLOWED_STEPS
+        else:
+            self.resting_events = type(self).resting_events
+            if len(self._records) == 1:  # the only optimizer of a program is reached by every pass
+                self.resting_events -= {"after_backward", "zeroed"}
+            self.rest()
+
+    def _wakes_for_evaluation(self) -> bool:
+        owner = None if self._owner is None else self._owner()
+        if owner is not None and owner.affords_steps(FOLLOWED_STEPS):
+            self.wake()
+        return not self.is_resting
+
     def failed(self, error: Exception) -> None:
         self.trouble = error
         self._tell("lose_ledger", error)
@@ -118,18 +169,20 @@ class LoopLedger(LoopListener):
 
     def zeroed(self, owner: Optimizer | nn.Module, set_to_none: bool) -> None:
         self._cycle.forget_passes()
+        records = list(self._records.values())
         if isinstance(owner, nn.Module):
             held = self._facts_of(owner).parameter_ids
-            for record in self._records.values():
-                if not held.isdisjoint(record.ids):
-                    record.zeroed()
-            return
-        for record in self._records.values():
-            optimizer = record.optimizer()
-            if optimizer is owner or (optimizer is not None and optimizer.param_groups is owner.param_groups):
-                record.zeroed()
+            cleared = [each for each in records if not held.isdisjoint(each.ids)]
+        else:
+            cleared = [each for each in records if each.is_of(owner)]
+        for record in cleared:
+            record.zeroed()
+        if any(each.is_own for each in cleared):
+            self._tell("forget_root_losses")
 
     def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.is_resting and not self._wakes_for_evaluation():
+            return
         facts = self._facts_of(module)
         if not facts.parameter_ids:
             return
@@ -165,6 +218,9 @@ class LoopLedger(LoopListener):
             self._moving_modules.add(module)
 
     def before_backward(self, roots: tuple[Tensor, ...]) -> None:
+        if self.is_resting:
+            self._note_loss(roots)
+            return
         for record in self._records.values():
             record.before_backward()
         self._modes.backward(self._batches.last_hash, has_stepped=self.steps > 0)
@@ -181,7 +237,28 @@ class LoopLedger(LoopListener):
         if labels is not None:
             self._batches.labels.add(labels)
 
+    def _note_loss(self, roots: tuple[Tensor, ...]) -> None:
+        """Note only the loss of a backward pass, and what is needed to see whether it reaches watched parameters."""
+        if len(roots) != 1 or roots[0].numel() != 1:
+            return
+        self._tell("note_root_loss", self._scale.begin_backward(roots[0])[0], roots[0])
+        if "after_backward" not in self.resting_events:
+            self._tell("add_root_loss")
+            return
+        self._has_root = True
+        for record in self._records.values():
+            record.begin_pass()
+
+    def _add_loss(self) -> None:
+        """Count the loss that was noted, if its backward pass has reached watched parameters."""
+        if self._has_root and any(each.is_own and each.is_reached() for each in self._records.values()):
+            self._tell("add_root_loss")
+        self._has_root = False
+
     def after_backward(self, roots: tuple[Tensor, ...]) -> None:
+        if self.is_resting:
+            self._add_loss()
+            return
         self._passes += 1
         reached = [each for each in self._records.values() if each.after_backward()]
         if self._has_root and any(each.is_own for each in reached):
@@ -231,13 +308,17 @@ class LoopLedger(LoopListener):
         self._cycle.end(id(optimizer))
         if self.steps <= DENSE_STEPS or self.steps % UPDATE_INTERVAL == 0:
             self._update(record, passes)
-        if self.steps >= FIRST_AUDIT_STEP and self.steps.bit_count() == 1:
+        if self.steps >= self._next_audit:
+            self._next_audit = 2 * self.steps
             self._audit()
-        if self.steps % REFRESH_STEPS == 0:
+        if self.steps >= self._next_refresh:
+            self._next_refresh = self.steps + REFRESH_STEPS
             self._refresh()
         is_unseen = self.steps >= MIN_UNSEEN_STEPS and self.steps.bit_count() == 1
         if is_unseen and not any(self._has_stepped(each) for each in self._given):
             self._tell("see_other_steps")
+        if self.steps >= self._follow_until:
+            self._rest_or_go_on()
 
     def scheduled(self, scheduler: LRScheduler) -> None:
         self._schedules.add(scheduler)
@@ -293,8 +374,6 @@ class LoopLedger(LoopListener):
         self.set_number("orphan_parameters", len(orphans) if foreign else 0)
         self.set_number("foreign_parameters", foreign if orphans else 0)
         self._strangers.clear()
-        if self.steps >= MIN_COMPARED_STEP:
-            self._tell("compare_replicas", self.steps)
         if self.steps >= MIN_IDLE_OPTIMIZER_STEPS:
             self.set_number("idle_optimizers", sum(self._idle_optimizers()))
 

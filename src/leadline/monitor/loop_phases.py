@@ -145,6 +145,12 @@ class Modes:
         elif len(self._evaluated) < MAX_EVALUATION_PASSES:
             self._evaluated.add(batch)
 
+    def resume(self) -> None:
+        """Follow again after a rest."""
+        self._noise_of_step = self._last_call = None
+        self._evaluated.clear()
+        self._unread = 0
+
     def end_step(self) -> None:
         noise, self._noise_of_step = self._noise_of_step, None
         if noise is None:
@@ -275,6 +281,11 @@ class Cycle:
 
     def forget_passes(self) -> None:
         self._mean_passes, self._is_mean = 0, True
+
+    def resume(self) -> None:
+        """Follow again after a rest."""
+        self.turn, self.calls, self.has_target, self.has_backward = 0, 0, False, False
+        self.forget_passes()
 
     def end(self, optimizer: int) -> None:
         self.alternations.add(self.has_backward and bool(self.turn) and optimizer != self.turn)

@@ -27,6 +27,8 @@ from leadline.tracer.live import is_inside_vmap
 MIN_QUIET_STEPS = 8
 # Heuristic: steps between two searches; a loop that makes a new iterator in each step is not searched all the time.
 MIN_SEARCH_SPACING = 32
+# Heuristic: share of all steps that lie between two searches, so that a long run has few of them.
+MIN_SEARCH_SHARE = 0.25
 # Heuristic: modules that get hooks; a loop that calls more of them from outside keeps the wrapper.
 MAX_ROOTS = 64
 
@@ -54,6 +56,8 @@ class OuterCalls:
         """`nn.Module.__call__` while it is wrapped; None while it is not."""
         self._wrapper: Callable[..., Any] | None = None
         self._steps = self._last_found = self._last_search = 0
+        self.only_evaluations = False
+        """Whether only calls without gradients are of interest."""
 
     def start(self) -> None:
         self._steps = self._last_found = self._last_search = 0
@@ -70,7 +74,7 @@ class OuterCalls:
 
     def search(self) -> None:
         """Search again, for instance because an evaluation begins."""
-        if self._steps - self._last_search >= MIN_SEARCH_SPACING:
+        if self._steps - self._last_search >= max(MIN_SEARCH_SPACING, MIN_SEARCH_SHARE * self._steps):
             self._last_search = self._last_found = self._steps
             self._wrap()
 
@@ -143,6 +147,8 @@ class OuterCalls:
 
     def _enter_hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inside = self._inside
+        if self.only_evaluations and inside.root is None and torch.is_grad_enabled():
+            return
         if inside.root is module:
             inside.depth += 1
         elif inside.root is None and not _is_part_of_another():

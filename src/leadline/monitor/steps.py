@@ -11,16 +11,13 @@ from typing import Any
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from leadline.checks import run_checks
-from leadline.checks._history import History
 from leadline.monitor import parameters as per_parameter
 from leadline.monitor.block_exits import BlockExits
 from leadline.monitor.budget import MIN_PAUSE_STEPS, PLAN_INTERVAL, Level, MeasurementSchedule
 from leadline.monitor.clipping import Intervention, RawGradients
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import AXIS, move_layout
-from leadline.monitor.loop_gradients import fingerprint
-from leadline.monitor.loop_ledger import LoopLedger
+from leadline.monitor.loop_ledger import FOLLOWED_STEPS, LoopLedger
 from leadline.monitor.mixed_precision import has_overflow, pending_scale
 from leadline.monitor.parameters import (
     ParameterMeasurements,
@@ -32,7 +29,7 @@ from leadline.monitor.sampler import NOT_CALLED, Sampler, Samples, is_compiled
 from leadline.monitor.step_problems import StepProblems
 from leadline.monitor.step_record import Call, LightSteps, StepRecord, mean_loss, to_number, wrap_closure
 from leadline.records import Trace
-from leadline.records.run import Alert, Sample
+from leadline.records.run import Alert
 
 # Derived: light steps that are charged together; as many as lie between two plans.
 LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
@@ -72,6 +69,8 @@ class TrainingSteps:
         """Whether the user passes losses; those of backward passes are then not recorded."""
         self._root_loss: Tensor | float | None = None
         """The loss of the current backward pass."""
+        self._followed = 0
+        """Steps of the ledger that are charged."""
         self._next_charge = schedule.first_step
         """The step at which light steps are charged to the budget."""
         self.is_light = False
@@ -136,17 +135,40 @@ class TrainingSteps:
         if self._root_loss is not None:
             self.current.root_losses.append(self._root_loss)
 
-    def compare_replicas(self, step: int) -> None:
-        """Compare the weights with those of the other processes, as far as these have come to the same step."""
-        ranks = self.journal.ranks
-        if ranks.world_size > 1 and not ranks.sharded:
-            drift = ranks.compare(step, fingerprint(self.model.parameters()))
-            if drift is not None:
-                self.ledger.set_number("replica_drift", drift)
+    def forget_root_losses(self) -> None:
+        """Forget losses whose gradients were cleared; not those of a closure, which clears them itself."""
+        if not self.current.stepped:
+            self.current.root_losses.clear()
+
+    def affords_steps(self, count: int) -> bool:
+        """Charge the ledger, and return whether the budget has room for following so many steps."""
+        self._charge_ledger()
+        return self.schedule.affords_ledger(self.current.step, count)
+
+    def _charge_ledger(self) -> float:
+        """Charge what the ledger has taken since the last time, and return it. Wake it if that is affordable."""
+        ledger, followed = self.ledger, self._followed
+        seconds, ledger.seconds, self._followed = ledger.seconds, 0.0, ledger.steps
+        self.schedule.add_ledger_cost(seconds, ledger.steps - followed)
+        if ledger.is_resting and self.schedule.affords_ledger(self.current.step, FOLLOWED_STEPS):
+            ledger.wake()
+        return seconds
+
+    def _compare_replicas(self, step: int) -> None:
+        drift = self.journal.ranks.drift(step, self.model)
+        if drift is not None:
+            self.ledger.set_number("replica_drift", drift)
 
     def lose_ledger(self, error: Exception) -> None:
         message = f"the loop is no longer followed after an internal error: {type(error).__name__}: {error}"
         self.journal.add_event(self.current.step, "warning", message)
+
+    def add_past_step(self, loss: float) -> None:
+        """Record the loss of the step before the first one that is followed."""
+        self._light_steps.add(self.current.step, perf_counter(), [loss], max_learning_rate(self.optimizers))
+        self._light_steps.mark_charged()
+        self.schedule.skip_step()
+        self.current.step += 1
 
     def unclipped(self, norm: Tensor | float) -> None:
         self.current.unclipped.append(to_number(norm))
@@ -219,6 +241,7 @@ class TrainingSteps:
             self.stall.add_step()
             record.losses = []
         record.step += 1
+        self._compare_replicas(record.step)
         record.loss_seconds = perf_counter() - now  # charged to the next step, which has just begun
         if record.step >= self._next_charge or now >= self.journal.next_flush:
             self._charge_light_steps(record)
@@ -233,11 +256,7 @@ class TrainingSteps:
 
     def see_other_steps(self) -> None:
         """Look at a loop in which no watched optimizer steps, so that nothing else of it is recorded."""
-        step = self.current.step
-        history = History().extend([Sample(step=step, scalars=self.ledger.take())])
-        for check in run_checks():
-            for symptom in check.look(history) if any(map(history.has, check.needs)) else ():
-                self.new_alerts += self.journal.add_symptom(check.code, symptom)
+        self.new_alerts += self.journal.judge_loop(self.current.step, self.ledger.take())
 
     def _charge_light_steps(self, record: StepRecord) -> None:
         """Charge light steps to the budget, flush them if it is time, and decide what the next step needs.
@@ -247,8 +266,9 @@ class TrainingSteps:
         """
         start, last = thread_time(), record.step - 1
         training, watch_seconds = self._light_steps.charge(record.start)
+        ledger_seconds = self._charge_ledger() / max(1, len(training))
         for seconds in training:
-            self.schedule.add_step(seconds)
+            self.schedule.add_step(max(0.0, seconds - ledger_seconds))
         if perf_counter() >= self.journal.next_flush or self._light_steps.is_full:
             self._flush_ready()
         if self.schedule.needs_plan(last, Level.LOSS):
@@ -341,6 +361,7 @@ class TrainingSteps:
         record = self.current
         record.use_root_losses()
         self.stall.add_step()
+        self._compare_replicas(record.step + 1)
         if record.level >= Level.TRACE:
             self._take_sample(None, perf_counter())
             self._count_missed_samples(record)
@@ -399,6 +420,7 @@ class TrainingSteps:
     def _charge(self, record: StepRecord) -> None:
         """Charge the step to the budget, and plan. The time of the writing thread counts like the watch's own."""
         record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + self._new_writer_seconds()
+        record.training_seconds = max(0.0, record.training_seconds - self._charge_ledger())
         usual = self.schedule.step_seconds
         if record.start is not None:
             if record.level >= Level.BLOCKS and usual is not None:  # hooks also slow down the pass itself

@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
@@ -110,6 +110,37 @@ class Watch:
     def seconds(self) -> float:
         """Seconds that watching took so far."""
         return self._schedule.spent
+
+    @property
+    def store(self) -> Path | None:
+        """The run file; None if there is none, or if another process writes it."""
+        return self._journal.path
+
+    @property
+    def model_name(self) -> str:
+        """The class of the model."""
+        return self._journal.info.model
+
+    @property
+    def budget(self) -> float:
+        """The share of the step time that watching may take. It may be set while the watch is open."""
+        return self._schedule.budget
+
+    @budget.setter
+    def budget(self, share: float) -> None:
+        self._schedule.budget = validate_budget(share)
+
+    def add_past_step(self, loss: float) -> None:
+        """Record the loss of the step that was made just before the watch began, as its first step."""
+        self._run_safely(self._steps.add_past_step, loss)
+
+    def refute(self, codes: Collection[str], steps: int) -> None:
+        """Raise no alert for findings of these checks in so many steps, because a trial has refuted them."""
+        self._journal.refuted_codes, self._journal.refuted_until = frozenset(codes), self.step + steps
+
+    def charge(self, seconds: float) -> None:
+        """Charge work for this watch that was done elsewhere."""
+        self._schedule.add_ledger_cost(seconds)
 
     @property
     def alerts(self) -> tuple[Alert, ...]:

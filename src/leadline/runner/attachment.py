@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as replace_step
-from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -20,26 +18,36 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from leadline.case import Case
+from leadline.checks import model_checks
 from leadline.checks._diagnosis import check_case
 from leadline.joint_optimizer import as_passed
 from leadline.monitor.loop_calls import LoopListener, subscribe
-from leadline.monitor.watch import Watch, start_watch
+from leadline.monitor.watch import Watch
 from leadline.records import Gap
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.runner.collectives import forbid_collectives, rank_and_world_size
+from leadline.runner.optimizers import (
+    TrainedNetworks,
+    freeze_others,
+    has_gradient,
+    live_optimizers,
+)
 from leadline.runner.program import ProgramStop
 from leadline.runner.rates import at_full_rate
 from leadline.runner.step_slice import NotAttributableError
 from leadline.runner.tape import CallStart, Tape
 from leadline.runner.tape_case import TapedStep, step_case
+from leadline.runner.watches import ProgramWatches, WatchSettings
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_shard
 from leadline.tracer.trace import trace_structure
 
 # Heuristic: steps after which an optimizer that has not stepped yet is no longer waited for.
 MAX_FOLLOWED_STEPS = 16
+# Heuristic: backward passes without an optimizer in the process, after which none is expected.
+MAX_HAND_MADE_STEPS = 32
 # Heuristic: seconds that trial steps may take before the program goes on.
 MAX_REHEARSAL_SECONDS = 60.0
 # Heuristic: nearly all rehearsals are decided after so many steps; the longest take four times as many.
@@ -65,9 +73,7 @@ class RunSettings:
     """Whether an error finding or alert stops the program."""
     target: str = ""
     """The path of the program, if it is a script."""
-    store: Path | None = None
-    budget: float = 0.01
-    every: int | None = None
+    watch: WatchSettings = field(default_factory=WatchSettings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,9 @@ class FoundStep:
 
 class Audience(Protocol):
     """Who is told what an attachment finds."""
+
+    shows_progress: bool
+    """Whether `stepped` does something."""
 
     def checking(self, step: FoundStep, seconds: float) -> None:
         """A check begins that takes about this long."""
@@ -100,13 +109,17 @@ Work = Callable[[Case], Any]
 
 
 class Attachment(LoopListener):
-    """Follows the training loop of this process. Its own errors never reach the program."""
+    """Follows the training loop of this process. Its own errors never reach the program.
+
+    When the first step of every optimizer was found it rests, until an optimizer of another network is built.
+    """
+
+    resting_events = frozenset(("built",))
 
     def __init__(self, settings: RunSettings, audience: Audience, work: Work | None = None) -> None:
         """`work` is done with the Case of the first step instead of a check."""
         self.settings, self.audience = settings, audience
         self.reports: list[Report] = []
-        self.watch: Watch | None = None
         self.result: Any = None
         """What `work` returned."""
         self.has_worked = False
@@ -121,6 +134,7 @@ class Attachment(LoopListener):
         self._work = work
         self._process, self._thread = os.getpid(), 0
         self._tape: Tape | None = Tape()
+        self._is_ending = False
         self._call: CallStart | None = None
         self._call_start = self._pass_seconds = 0.0
         self._is_busy = False
@@ -128,8 +142,6 @@ class Attachment(LoopListener):
         """The optimizer whose `step` is running."""
         self._scaled: dict[int, tuple[Tensor, Tensor]] = {}
         """By id of a scaled loss: itself and the loss."""
-        self._losses: list[Tensor] = []
-        """The losses of the backward passes since the last step."""
         self._group: list[Optimizer] = []
         """The optimizers that stepped since the last backward pass."""
         self._partners: dict[int, tuple[Optimizer, ...]] = {}
@@ -138,14 +150,25 @@ class Attachment(LoopListener):
         """Ids of optimizers whose step was checked, or could not be."""
         self._counts: dict[int, int] = {}
         """By id of an optimizer: the steps that it has made."""
-        self._watched: set[int] = set()
-        """Ids of the optimizers that the watch follows."""
+        self._networks = TrainedNetworks()
+        self._follow_until = MAX_FOLLOWED_STEPS
+        """The number of steps after which no optimizer is waited for."""
         self._mark = 0
         """Calls on the tape when the last step ended."""
-        self._to_watch: tuple[nn.Module, tuple[Optimizer, ...]] | None = None
+        self._watches = ProgramWatches(settings.watch, self._alert)
         self._is_stopping = False
         self._subscription = subscribe(self)
         self._stopper = register_optimizer_step_pre_hook(self._stop)
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """One watch for each kind of step."""
+        return self._watches.watches
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch of the first kind of step."""
+        return self.watches[0] if self.watches else None
 
     # What the program does.
 
@@ -154,6 +177,10 @@ class Attachment(LoopListener):
         if tape is None:
             return
         tape.pause()
+        if self._is_ending:
+            self._is_ending = False
+            self._stop_following()
+            return
         self._call = None
         if not tape.state.calls and not _is_training_call(module):
             return
@@ -182,11 +209,14 @@ class Attachment(LoopListener):
         if self._is_elsewhere():
             return
         self.backward_passes += 1
+        if self.backward_passes == MAX_HAND_MADE_STEPS and not self.steps and not live_optimizers():
+            # The program changes its weights by hand. The tape ends at the next call of a module: `backward` runs
+            # inside the tape's own handler, from which a mode cannot be removed.
+            self._is_ending = True
         if self._group and self._inside is None:
             self._partners[id(self._group[0])] = tuple(self._group)
             self._group = []
         losses = [self._scaled.get(id(root), (root, root))[1] for root in roots]
-        self._losses += [loss.detach() for loss in losses if loss.numel() == 1]
         tape = self._recording()
         if tape is not None:
             tape.pause()
@@ -216,16 +246,16 @@ class Attachment(LoopListener):
             tape.pause()
             if len(self._group) == 1 and tape.state.roots and id(optimizer) not in self._done:
                 self._consider(optimizer, tape)
-        self._feed(optimizer)
 
     def after_step(self, optimizer: Optimizer) -> None:
         if self._is_elsewhere():
             return
+        if self.is_resting:
+            self._show_progress()
+            return
         self._inside = None
         self.steps += 1
         self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
-        if self._losses:  # of a closure
-            self._feed(optimizer)
         self._scaled.clear()
         self._end_step(optimizer)
 
@@ -253,12 +283,13 @@ class Attachment(LoopListener):
         if optimizers is None:
             candidates = live_optimizers(tape.parameter_ids())
             optimizers = tuple(
-                each for each in candidates if _has_gradient(each) and id(each) not in self._done
+                each for each in candidates if has_gradient(each) and id(each) not in self._done
             )
             if len(optimizers) > 1:
                 return  # at its next step it is known which of them step together
             optimizers = optimizers or (optimizer,)
         self._done.update(map(id, optimizers))
+        self._networks.add(optimizers)
         self._is_busy = True
         try:
             with preserve_process_state():  # also what is imported now may draw random numbers
@@ -276,19 +307,20 @@ class Attachment(LoopListener):
         step = FoundStep(number=self._number(optimizers), optimizers=optimizers)
         rank, world_size = rank_and_world_size()
         called = called_modules(tape, optimizers)
-        self._watch_later(called, optimizers)
         if rank:
+            self._watch_later(called[:1], optimizers, tape)
             return
         if world_size > 1 and any(is_shard(each) for module in called for each in module.parameters()):
+            self._watch_later(called[:1], optimizers, tape)
             self._skip(step, SHARDED)
             return
         try:
             taped = step_case(tape.state, as_passed(optimizers))
         except NotAttributableError as reason:
+            self._watch_later(called[:1], optimizers, tape)
             self._skip(step, str(reason))
             return
-        if self._to_watch is not None:
-            self._to_watch = taped.watched, optimizers
+        self._watch_later([taped.watched], optimizers, tape)
         step = replace_step(step, taped=taped)
         if self._work is None:
             self._report(step, taped)
@@ -318,7 +350,8 @@ class Attachment(LoopListener):
         seconds = self._seconds_of_pass(taped)
         is_long = seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
         rehearse = self.settings.rehearse and not is_long
-        affordable = int(MAX_REHEARSAL_SECONDS / seconds) if seconds else MAX_REHEARSAL_STEPS
+        # Half of the time is left for the steps of the comparison with a plain recipe.
+        affordable = int(MAX_REHEARSAL_SECONDS / 2 / seconds) if seconds else MAX_REHEARSAL_STEPS
         self.audience.checking(step, seconds * (USUAL_REHEARSAL_PASSES if rehearse else CHECK_PASSES))
         with self._alone(step.optimizers) as notes:
             report = check_case(
@@ -329,6 +362,10 @@ class Attachment(LoopListener):
         if self.settings.rehearse and is_long:
             gap = Gap(what="trial steps", why=f"they would take more than {MAX_REHEARSAL_SECONDS:.0f} s")
             report = replace(report, coverage=replace(report.coverage, gaps=(*report.coverage.gaps, gap)))
+        if report.verdict == "trains" and report.profile.rehearsal is not None:
+            found = {each.code for each in report.findings if each.severity != "info"}
+            refuted = {each.code for each in model_checks() if each.refuted_by} - found
+            self._watches.refute(step.optimizers, refuted)
         report = replace(report, target=self.settings.target)
         self.reports.append(report)
         self.audience.checked(replace_step(step, notes=tuple(notes)), report)
@@ -355,53 +392,50 @@ class Attachment(LoopListener):
         ):
             yield notes
 
-    def _watch_later(self, modules: Sequence[nn.Module], optimizers: tuple[Optimizer, ...]) -> None:
-        if modules and self._to_watch is None and self.watch is None and self.settings.is_watched:
-            self._to_watch = modules[0], optimizers
+    def _watch_later(
+        self, modules: Sequence[nn.Module], optimizers: tuple[Optimizer, ...], tape: Tape
+    ) -> None:
+        if modules and self.settings.is_watched:
+            losses = [root.tensor for root in tape.state.roots if root.tensor.numel() == 1]
+            loss = sum(float(each.detach()) for each in losses) if losses else None
+            self._watches.plan(modules[0], optimizers, loss)
 
     def _end_step(self, optimizer: Optimizer) -> None:
         tape = self._tape
-        if tape is not None:
-            tape.end_step(keep_from=self._mark)
-            self._mark = len(tape.state.calls)
-            used = tape.parameter_ids()
-            waiting = (
-                [each for each in live_optimizers(used) if id(each) not in self._done] if used else [None]
-            )
-            if not waiting or self.steps >= MAX_FOLLOWED_STEPS:
-                tape.pause()
-                self._tape = None
-        if self._to_watch is not None and optimizer is self._to_watch[1][-1]:
-            with preserve_process_state():
-                self._start_watch(*self._to_watch)
-
-    def _start_watch(self, model: nn.Module, optimizers: tuple[Optimizer, ...]) -> None:
-        self._to_watch = None
-        try:
-            self.watch = start_watch(
-                model,
-                optimizers,
-                store=self.settings.store,
-                budget=self.settings.budget,
-                every=self.settings.every,
-                on_alert=self._alert,
-            )
-            self._watched = {id(each) for each in optimizers}
-        except Exception as error:
-            self.trouble = f"the steps are not watched: {type(error).__name__}: {error}"
-
-    def _feed(self, optimizer: Optimizer) -> None:
-        """Give the watch the loss of the step: the sum over its backward passes, whose gradients add up."""
-        losses, self._losses = self._losses, []
-        if self.watch is None or not losses or id(optimizer) not in self._watched or self.watch.closed:
+        self._watches.start_after(optimizer)
+        self.trouble = self.trouble or self._watches.trouble
+        if tape is None:
             return
-        total = (
-            losses[0]
-            if len(losses) == 1
-            else torch.stack([each.reshape(()).float() for each in losses]).sum()
-        )
-        self.watch.loss(total)
-        self.audience.stepped(self.watch)
+        tape.end_step(keep_from=self._mark)
+        self._mark = len(tape.state.calls)
+        used = tape.parameter_ids()
+        waiting = [each for each in live_optimizers(used) if id(each) not in self._done] if used else [None]
+        if not waiting or self.steps >= self._follow_until:
+            self._stop_following()
+
+    def _stop_following(self) -> None:
+        """Rest until another network is trained."""
+        if self._tape is not None:
+            self._tape.pause()
+            self._tape = None
+        if self.audience.shows_progress:
+            self.resting_events |= {"after_step"}
+        self.rest()
+        self.seconds = 0.0  # a check is not part of watching
+
+    def _show_progress(self) -> None:
+        watch = self.watch
+        if watch is not None:
+            self.audience.stepped(watch)
+            watch.charge(self.seconds)
+            self.seconds = 0.0
+
+    def built(self, optimizer: Optimizer) -> None:
+        """Follow the next steps if another network will be trained by this optimizer."""
+        if self.is_resting and not self._is_elsewhere() and self._networks.is_new(optimizer):
+            self._tape, self._mark, self._thread, self._group = Tape(), 0, 0, []
+            self._follow_until = self.steps + MAX_FOLLOWED_STEPS
+            self.follow()
 
     def _alert(self, alert: Alert) -> None:
         self.audience.alerted(alert)
@@ -428,55 +462,7 @@ class Attachment(LoopListener):
         if self._tape is not None:
             self._tape.pause()
             self._tape = None
-        if self.watch is not None:
-            self.watch.__exit__(None if error is None else type(error), error, None)
-
-
-def live_optimizers(parameter_ids: Collection[int] | None = None) -> list[Optimizer]:
-    """The optimizers of this process, without the wrappers of libraries around them.
-
-    If ids of parameters are given, only those that hold one of them: other loops of the process do not count.
-    """
-    optimizers = [
-        each
-        for each in gc.get_objects()
-        if issubclass(type(each), Optimizer) and "_optimizer_step_pre_hooks" in vars(each)
-    ]
-    if parameter_ids is None:
-        return optimizers
-    return [
-        each
-        for each in optimizers
-        if any(id(parameter) in parameter_ids for group in each.param_groups for parameter in group["params"])
-    ]
-
-
-@contextmanager
-def freeze_others(optimizers: Sequence[Optimizer]) -> Iterator[None]:
-    """Freeze what only other optimizers train: the gradient of a GAN's generator passes through a discriminator."""
-    own = {id(each) for each in _parameters_of(optimizers)}
-    frozen = [
-        parameter
-        for parameter in _parameters_of(live_optimizers())
-        if parameter.requires_grad and parameter.is_leaf and id(parameter) not in own
-    ]
-    try:
-        for parameter in frozen:
-            parameter.requires_grad = False
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad = True
-
-
-def _parameters_of(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            yield from group["params"]
-
-
-def _has_gradient(optimizer: Optimizer) -> bool:
-    return any(each.grad is not None for each in _parameters_of([optimizer]))
+        self._watches.close(error)
 
 
 def _is_training_call(module: nn.Module) -> bool:

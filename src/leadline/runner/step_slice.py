@@ -19,13 +19,15 @@ MAX_MODULE_CALLS = 256
 
 UNSEEN_LOSS = (
     "the loss was computed by code that Leadline did not see: before the first call of a module, in a custom "
-    "autograd.Function outside modules, or in a compiled function"
+    "autograd.Function outside modules, or in a compiled function. Compute it in a module or from its outputs"
 )
 UNSEEN_VALUE = (
     "the loss depends on a tensor that was computed before the first call of a module, in a custom autograd.Function "
     "outside modules, or in a compiled function"
 )
-CHANGED_INPUT = "a tensor of the batch was changed in place after the model had read it"
+CHANGED_INPUT = (
+    "a tensor of the batch was changed in place after the model had read it. Change a copy of it instead"
+)
 
 
 class NotAttributableError(LeadlineError):
@@ -249,7 +251,10 @@ def _ancestors(
 def _check(calls: Mapping[int, TapeCall]) -> None:
     modules = [call for call in calls.values() if call.module is not None]
     if len(modules) > MAX_MODULE_CALLS:
-        raise NotAttributableError(f"the step calls modules {len(modules)} times, as a rollout does")
+        raise NotAttributableError(
+            f"the step calls modules {len(modules)} times, as a rollout does, and a check repeats the step. "
+            "Check a factory with one batch instead: `leadline check file.py:factory`"
+        )
     for call in calls.values():
         if not call.has_grad and any(each.grad_fn is not None for each in call.outputs):
             raise NotAttributableError(UNSEEN_VALUE)  # made inside a custom autograd.Function

@@ -18,7 +18,10 @@ from leadline.runner.replayed import ReplayedLoss, ReplayedModel, replayed_model
 from leadline.runner.step_slice import NotAttributableError, Outside, SlicedStep, slice_of
 from leadline.runner.tape import Root, TapeState
 
-NO_MODULE = "the program calls no module that is trained: its loss is computed from tensors alone"
+NO_MODULE = (
+    "no module that is trained is called as `module(x)`: the loss is computed from tensors alone, or by "
+    "`module.forward(x)`, which runs no hooks. Call the module itself"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,84 @@
+"""The optimizers of a program, and the networks that they train."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+# Heuristic: networks that are checked; more are found where a program trains many of them one after the other.
+MAX_NETWORKS = 4
+
+
+class TrainedNetworks:
+    """The networks whose steps were checked, or could not be, by the parameters of their optimizers."""
+
+    def __init__(self) -> None:
+        self._ids: set[int] = set()
+        self._shapes: set[tuple[torch.Size, ...]] = set()
+
+    def add(self, optimizers: Sequence[Optimizer]) -> None:
+        for optimizer in optimizers:
+            parameters = list(parameters_of([optimizer]))
+            self._ids.update(map(id, parameters))
+            self._shapes.add(tuple(each.shape for each in parameters))
+
+    def is_new(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer trains another network, and not a copy of a known one, as inner loops do."""
+        parameters = list(parameters_of([optimizer]))
+        return (
+            len(self._shapes) < MAX_NETWORKS
+            and self._ids.isdisjoint(map(id, parameters))
+            and tuple(each.shape for each in parameters) not in self._shapes
+        )
+
+
+def live_optimizers(parameter_ids: Collection[int] | None = None) -> list[Optimizer]:
+    """The optimizers of this process, without the wrappers of libraries around them.
+
+    If ids of parameters are given, only those that hold one of them: other loops of the process do not count.
+    """
+    optimizers = [
+        each
+        for each in gc.get_objects()
+        if issubclass(type(each), Optimizer) and "_optimizer_step_pre_hooks" in vars(each)
+    ]
+    if parameter_ids is None:
+        return optimizers
+    return [
+        each
+        for each in optimizers
+        if any(id(parameter) in parameter_ids for group in each.param_groups for parameter in group["params"])
+    ]
+
+
+@contextmanager
+def freeze_others(optimizers: Sequence[Optimizer]) -> Iterator[None]:
+    """Freeze what only other optimizers train: the gradient of a GAN's generator passes through a discriminator."""
+    own = {id(each) for each in parameters_of(optimizers)}
+    frozen = [
+        parameter
+        for parameter in parameters_of(live_optimizers())
+        if parameter.requires_grad and parameter.is_leaf and id(parameter) not in own
+    ]
+    try:
+        for parameter in frozen:
+            parameter.requires_grad = False
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad = True
+
+
+def parameters_of(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            yield from group["params"]
+
+
+def has_gradient(optimizer: Optimizer) -> bool:
+    return any(each.grad is not None for each in parameters_of([optimizer]))
