@@ -52,7 +52,7 @@ def test_without_a_terminal_long_work_writes_a_plain_line_every_few_seconds():
     for done in range(20):
         show(done, 20, "training\x1b[2J")
     lines = log.getvalue().splitlines()
-    assert lines[0] == "training\\x1b[2J 1/20 (2 s)"
+    assert lines[0] == "training\\x1b[2J 1/20 (2 s, about 38 s left)"
     assert len(lines) == 4
 
 

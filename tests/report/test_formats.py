@@ -23,7 +23,13 @@ from tests.support.parsed_html import read
 from tests.support.workflow import commands
 
 GOLDEN = Path(__file__).parent / "golden"
-SUFFIXES = {"github": "github.txt", "junit": "junit.xml", "sarif": "sarif.json", "html": "html.txt"}
+SUFFIXES = {
+    "agent": "agent.txt",
+    "github": "github.txt",
+    "junit": "junit.xml",
+    "sarif": "sarif.json",
+    "html": "html.txt",
+}
 REPORTS = {name: getattr(samples, name)() for name in ("sick", "healthy", "broken", "reviewed", "thousand")}
 
 
@@ -55,6 +61,7 @@ def md_cells(text: str) -> list[str]:
 # How each format is read back: the messages of the findings that it holds.
 PARSERS: dict[str, Callable[[str], str]] = {
     "text": str,
+    "agent": lambda text: str([line.partition(": ")[2] for line in text.splitlines()]),
     "json": lambda text: str([each["message"] for each in strict(text)["findings"]]),
     "jsonl": lambda text: str([strict(line)["message"] for line in text.splitlines()]),
     "github": lambda text: str([each.message for each in commands(text)]),

@@ -24,6 +24,7 @@ from leadline.records import (
     Optimizer,
     Parting,
     Profile,
+    RateScan,
     ResidualAdd,
     ScaledTensor,
     Source,
@@ -338,3 +339,21 @@ def reviewed() -> Report:
     made = report(profile([1.0, 0.5, 0.25, float("inf")], [0.0, None, 1e-3, 1.0]), *found)
     sources = {"": Source(file="src/nets.py", line=12), "body": Source(file="src/a b.py", line=3)}
     return replace(made, target="src/nets.py:make", rules=rules, ignored=(ignored,), sources=sources)
+
+
+def rate_scan(**changes: Any) -> RateScan:
+    """A scan of five rates; one step is lowest at 0.01, and not finite at the largest."""
+    rates = tuple(10.0**power for power in range(-4, 1))
+    fields = {
+        "leadline": "1.0",
+        "model": "Net",
+        "optimizer": "SGD",
+        "lr": 0.1,
+        "loss": 2.0,
+        "rates": rates,
+        "losses": (2.0, 1.9, 1.5, 5.0, None),
+        "predicted": tuple(2.0 - 50 * rate for rate in rates),
+        "safe_lr": 0.01,
+        **changes,
+    }
+    return RateScan(**fields)

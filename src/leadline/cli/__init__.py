@@ -43,6 +43,8 @@ COMMANDS = {
         "leadline.cli.forecast", "Measure a network at several depths and tell how deep it can go."
     ),
     "lab": _Row("leadline.lab.commands.claims", "Test published claims about deep networks."),
+    "lr": _Row("leadline.cli.lr", "Show the loss over learning rates, and mark the safe one."),
+    "mcp": _Row("leadline.cli.mcp", "Serve check, fix, explain and run files to a coding agent (MCP)."),
     "phase": _Row("leadline.lab.commands.phase", "Train many small networks and map which of them learn."),
     "race": _Row("leadline.lab.commands.race", "Train residual schemes on real data and rank them."),
     "report": _Row("leadline.cli.report", "Show a report, repair, forecast or experiment saved as JSON."),

@@ -28,9 +28,10 @@ from leadline.cli.options import (
     format_option,
     html_option,
     output_option,
+    picture_options,
     rule_options,
 )
-from leadline.cli.output import at_work, emit, explain_crash, look_for, say
+from leadline.cli.output import at_work, emit, emit_pictures, explain_crash, look_for, say
 from leadline.cli.program_target import CommandOnPrograms, at_first_step, is_program, program_arguments
 from leadline.config import TargetConfig
 from leadline.errors import LeadlineError
@@ -95,7 +96,7 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
         "leadline check train.py:make_case",
         "leadline check train.py -- --epochs 3",
         "leadline check my.package:make_case --format json --output report.json",
-        "leadline check train.py:make_case --html report.html",
+        "leadline check train.py:make_case --html report.html --svg verdict.svg",
         f"leadline check {TRAINABLE_DEMO} --dtype bfloat16 -v",
         "leadline check config.json",
         "leadline check --no-weights train.py:make_case",
@@ -110,6 +111,7 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
 @format_option
 @output_option
 @html_option
+@picture_options
 @rule_options
 @fail_option
 @click.option(
@@ -153,6 +155,8 @@ def check(
     form: str,
     output: Path | None,
     page: Path | None,
+    svg: Path | None,
+    png: Path | None,
     select: tuple[str, ...],
     ignore: tuple[str, ...],
     fail_on: FailOn,
@@ -201,6 +205,8 @@ def check(
         raise click.UsageError(
             "--no-weights, --device and --dtype are for factories: a program builds its own model"
         )
+    if len(selected) > 1 and (svg or png):
+        raise click.UsageError("--svg and --png draw one verdict: name one target")
     settings = {target: _target_settings(context, target) for target in selected}
     look = dataclasses.replace(
         look, fail_on_by_target={name: own.fail_on for name, own in settings.items() if own.fail_on}
@@ -237,6 +243,7 @@ def check(
 
     if page is not None:
         emit(FORMATS["html"](reports, look), page)
+    emit_pictures(reports[0], svg, png)
     emit(FORMATS[form](reports, look), output)
     return max(
         (exit_code(each, look.fail_on_for(each.target)) for each in reports),

@@ -115,6 +115,12 @@ def html_option(command: Command) -> Command:
     return file_option("--html", "page", text=text)(command)
 
 
+def picture_options(command: Command) -> Command:
+    svg = file_option("--svg", text="Also write one picture of the result to share, as SVG.")
+    png = file_option("--png", text="The same picture as PNG; needs the extra png.")
+    return svg(png(command))
+
+
 # Progress on stderr: a bar in a terminal, and elsewhere a line every few seconds.
 
 Progress = Callable[[int, int, str], object]
@@ -125,7 +131,7 @@ LINE_INTERVAL_SECONDS = 5.0
 
 
 class ProgressLines:
-    """Writes how far the work is to a stream that is not a terminal."""
+    """Writes how far the work is, and how long the rest takes at that pace, to a stream that is not a terminal."""
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream, self._clock = stream, clock
@@ -138,7 +144,9 @@ class ProgressLines:
             return
         self._due = now + LINE_INTERVAL_SECONDS
         count = f" {done}/{total}" if total else ""
-        click.echo(f"{clean(text)}{count} ({now - self._start:.0f} s)", file=self._stream)
+        spent = now - self._start
+        left = f", about {spent * (total - done) / done:.0f} s left" if 0 < done < total else ""
+        click.echo(f"{clean(text)}{count} ({spent:.0f} s{left})", file=self._stream)
 
 
 @contextmanager
@@ -156,10 +164,22 @@ def progress_bar(*, quiet: bool, first: str = "tracing") -> Iterator[Progress | 
     # Imported here because most commands show no bar, and rich is slow to import.
     from rich.console import Console
     from rich.markup import escape
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
     from rich.progress import Progress as ProgressBar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with ProgressBar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(first, total=None)
 

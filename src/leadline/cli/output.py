@@ -14,7 +14,8 @@ from typing import TextIO
 import click
 
 from leadline.errors import advice_on
-from leadline.records import FailOn
+from leadline.records import FailOn, RateScan
+from leadline.records.report import Report
 from leadline.report.look import Look
 from leadline.text import clean_lines
 from leadline.tracer.sources import INSTALLED_FOLDERS, is_user_file, show_frame, user_frames
@@ -51,14 +52,17 @@ def look_for(
 
 @contextmanager
 def at_work(*, quiet: bool) -> Iterator[None]:
-    """Show a spinner on stderr, if it is a terminal."""
+    """Show a spinner and the time so far on stderr, if it is a terminal."""
     if quiet or not sys.stderr.isatty():
         yield
         return
     # Imported here because only a terminal needs rich.
     from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status("tracing one forward and backward pass"):
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        shown.add_task("measuring one step of training", total=None)
         yield
 
 
@@ -75,6 +79,16 @@ def emit(text: str, output: Path | None = None) -> None:
         sys.stdout.flush()
     except BrokenPipeError:  # discard the rest, so that the flush at exit is silent too
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def emit_pictures(record: Report | RateScan, svg: Path | None, png: Path | None) -> None:
+    """Write the one picture of a record to the files that were asked for."""
+    for path, write in ((svg, record.to_svg), (png, record.to_png)):
+        if path is not None:
+            try:
+                write(path)
+            except OSError as error:
+                raise click.FileError(str(path), error.strerror or str(error)) from None
 
 
 def say(text: str) -> None:

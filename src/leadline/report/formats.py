@@ -17,7 +17,7 @@ from leadline.report.pages.comparison import Losses, comparison_page
 from leadline.report.pages.forecast import forecast_page
 from leadline.report.pages.repair import repair_page
 from leadline.report.pages.report import report_page
-from leadline.report.render import github, jsonl, junit, markdown, sarif, text
+from leadline.report.render import agent, github, jsonl, junit, markdown, sarif, text
 from leadline.text import clean
 
 
@@ -46,6 +46,7 @@ def _html(pages: Sequence[Page]) -> str:
 
 FORMATS: Mapping[str, Callable[[Sequence[Report], Look], str]] = {
     "text": _text,
+    "agent": lambda reports, look: agent.render(reports),
     "json": lambda reports, look: _json(reports),
     "jsonl": lambda reports, look: jsonl.render(reports),
     "github": lambda reports, look: github.render(reports),
@@ -58,6 +59,7 @@ FORMATS: Mapping[str, Callable[[Sequence[Report], Look], str]] = {
 
 REPAIR_FORMATS: Mapping[str, Callable[[RepairReport, Look], str]] = {
     "text": lambda repair, look: text.render(repair_page(repair), look),
+    "agent": lambda repair, look: agent.render_repair(repair),
     "json": lambda repair, look: repair.to_json() + "\n",
     "md": lambda repair, look: markdown.render(repair_page(repair)),
     "html": lambda repair, look: _html([repair_page(repair)]),

@@ -11,9 +11,9 @@ from typing import Literal
 
 from leadline.records import FailOn
 
-FORMAT_NAMES = ("text", "json", "jsonl", "github", "sarif", "junit", "md", "html")
+FORMAT_NAMES = ("text", "agent", "json", "jsonl", "github", "sarif", "junit", "md", "html")
 """The formats of a report; `leadline.report.formats` writes them."""
-REPAIR_FORMAT_NAMES = ("text", "json", "md", "html")
+REPAIR_FORMAT_NAMES = ("text", "agent", "json", "md", "html")
 
 Detail = Literal["verdict", "page", "everything"]
 

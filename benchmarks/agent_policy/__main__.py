@@ -1,0 +1,116 @@
+"""Measure what has no result yet, and fill the page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from benchmarks.agent_policy.bugs import BUGS, GUESSES, PROGRAMS, Bug
+from benchmarks.agent_policy.policy import SCRIPT, follow, score_of
+from benchmarks.result_files import ROOT, Results, fill_file, load, run_missing, save, table
+
+NAME = "agent_policy"
+# Heuristic, fixed before the first run: a script is right if it goes this share of the way from a guess to its twin.
+RIGHT_SHARE = 0.8
+
+
+def main(words: Sequence[str]) -> None:
+    torch.set_num_threads(1)
+    match list(words):
+        case ["run"]:
+            run_missing(NAME, _cases(), partial(print, flush=True))
+        case ["forget-unapplied"]:
+            forget_unapplied()
+        case ["render"]:
+            fill_file(ROOT / "docs" / "lab-notes" / "agent-policy.md", NAME, render(load(NAME)))
+        case _:
+            raise SystemExit("say run, forget-unapplied or render")
+
+
+def _cases() -> dict[str, Any]:
+    twins = {f"{name}/healthy": partial(_healthy, name) for name in GUESSES}
+    return twins | {bug.key: partial(follow, bug.source()) for bug in BUGS}
+
+
+def _healthy(program: str) -> dict[str, float | None]:
+    with TemporaryDirectory() as folder:
+        (Path(folder) / SCRIPT).write_text((PROGRAMS / f"{program}.py").read_text())
+        return {"untouched": score_of(Path(folder))}
+
+
+def forget_unapplied() -> None:
+    """Drop the results of the cases in which no diff could be applied, so that they are measured again."""
+    results = load(NAME)
+    kept = {key: case for key, case in results["cases"].items() if case.get("applied", True)}
+    save(NAME, {**results, "cases": kept})
+
+
+def is_right(score: float | None, program: str, results: Results) -> bool:
+    """Whether a score goes most of the way from a guess to the healthy twin."""
+    guess, twin = GUESSES[program], results["cases"][f"{program}/healthy"]["untouched"]
+    return score is not None and score >= guess + RIGHT_SHARE * (twin - guess)
+
+
+def shares(bugs: Sequence[Bug], results: Results) -> tuple[int, int, int]:
+    """How many cases there are, how many are right untouched, and how many after the policy."""
+    found = [(bug, results["cases"][bug.key]) for bug in bugs if bug.key in results["cases"]]
+    before = sum(is_right(case["untouched"], bug.program, results) for bug, case in found)
+    after = sum(is_right(case["followed"], bug.program, results) for bug, case in found)
+    return len(found), before, after
+
+
+def render(results: Results) -> str:
+    """Both halves in one table if every script was measured, and every case that was."""
+    measured = [bug for bug in BUGS if bug.key in results["cases"]]
+    summary = _summary(results)
+    if len(measured) < len(BUGS):
+        amount = f"{len(measured)} of {len(BUGS)}"
+        summary = f"So far {amount} scripts have a result. No share is stated before all have one."
+    cells = [_row(bug, results) for bug in measured]
+    header = ["script and mistake", "half", "first cause", "diff applied", "untouched", "after", "right"]
+    where = f"{results['machine']['cpu']}; torch {results['machine']['torch']}; one thread."
+    return f"{summary}\n\n{table(header, cells)}\n\n{where}"
+
+
+def _summary(results: Results) -> str:
+    halves = {
+        "looked at while diffs were improved": [bug for bug in BUGS if not bug.is_held_out],
+        "never looked at": [bug for bug in BUGS if bug.is_held_out],
+        "all": BUGS,
+    }
+    rows = []
+    for name, bugs in halves.items():
+        count, before, after = shares(bugs, results)
+        rows.append([name, str(count), _part(before, count), f"**{_part(after, count)}**"])
+    return table(["scripts", "number", "right untouched", "right after the policy"], rows)
+
+
+def _row(bug: Bug, results: Results) -> list[str]:
+    case = results["cases"][bug.key]
+    return [
+        f"`{bug.key}`",
+        "held out" if bug.is_held_out else "seen",
+        case["cause"] or "none",
+        "yes" if case["applied"] else "no",
+        _score(case["untouched"]),
+        _score(case["followed"]),
+        "yes" if is_right(case["followed"], bug.program, results) else "no",
+    ]
+
+
+def _part(part: int, whole: int) -> str:
+    return f"{part} ({part / whole:.0%})".replace("%", " %") if whole else "-"
+
+
+def _score(value: float | None) -> str:
+    return "failed" if value is None else f"{value:.2f}"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
