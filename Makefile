@@ -7,6 +7,7 @@
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
 #   make lint        style      make types   mypy, strict      make format   apply the style
 #   make docs        the site, built strictly, into site/, its links checked
+#   make dist        sdist and wheel into dist/, the same bytes on every machine; the wheel tried in an empty environment
 #   make bench       every benchmark, into benchmarks/results/; a finished case is not run again (rm its file to redo)
 #   make clean       remove what the targets above made, .venv included
 
@@ -21,7 +22,7 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 export PIP_CONSTRAINT := $(CURDIR)/.venv/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test coverage test-slow test-browser lint types format docs bench bench-page clean
+.PHONY: demo test coverage test-slow test-browser lint types format docs dist bench bench-page clean
 
 demo: .venv/.ready
 	@$(BIN)/leadline demo
@@ -56,10 +57,16 @@ docs: .venv/.ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m tests.support.site_links site
 
+# Times in the archives are those of the commit, so two builds of one commit have the same bytes.
+dist: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1767225600)
+dist: .venv/.ready
+	$(BIN)/python -m tests.support.distribution dist
+
 bench: .venv/.ready
 	$(BIN)/python -m benchmarks.tensor_statistics
 	$(BIN)/python -m benchmarks.gradient_decay
 	$(BIN)/python -m benchmarks.trace
+	$(BIN)/python -m benchmarks.start_up
 
 bench-page: .venv/.browser
 	$(BIN)/python -m benchmarks.report_page
@@ -78,5 +85,5 @@ clean:
 .venv/.browser: .venv/.ready
 	@command -v chromium > /dev/null || { [ "$$(id -u)" = 0 ] && apt-get update -q && apt-get install -qy chromium; } \
 		|| { echo "install chromium first (Debian: apt-get install chromium), or name it: CHROMIUM=path make test-browser"; [ -n "$$CHROMIUM" ]; }
-	@$(BIN)/python -m pip install --quiet --no-compile -e '.[dev,browser]'
+	@$(BIN)/python -m pip install --quiet --no-compile playwright
 	@touch $@

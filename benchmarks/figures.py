@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
+from benchmarks.atlas.scores import JUDGES, OWN_JUDGE, Judge, Row
+from benchmarks.atlas.scores import rows as atlas_rows
+from benchmarks.atlas.scores import score as atlas_score
 from benchmarks.first_hour.scores import WAYS, same_verdicts
 from benchmarks.first_hour.scores import rows as variant_rows
 from benchmarks.result_files import Results, load, table
-from benchmarks.verdicts.cases import load_fired_baselines, load_labels, load_verdicts
-from benchmarks.verdicts.page import scores
-from benchmarks.verdicts.score import Score
 
 Figure = tuple[str, str, str, str]
 """The question, the answer, the page and the script."""
@@ -49,19 +49,17 @@ def _row(figure: Figure) -> Iterator[str]:
     )
 
 
-def _verdicts() -> Iterator[Figure]:
-    found = scores(load_labels("held-out"), load_verdicts(), load_fired_baselines())
-    own = found["**Leadline**"]
-    best = max(score.balanced_accuracy for name, score in found.items() if "Leadline" not in name)
-    where, script = "lab-notes/verdicts", "verdicts.evaluation"
-    yield (
-        "How often is the verdict right? (held out, balanced)",
-        _percent(own.balanced_accuracy),
-        where,
-        script,
-    )
-    yield "How often would the best fixed threshold be?", _percent(best), where, "verdicts.baselines"
-    yield "How many healthy networks are called sick?", _percent(own.false_alarm_rate), where, script
+def _atlas() -> Iterator[Figure]:
+    """Yield figures of the families that were held out as a whole."""
+    found = [row for row in atlas_rows(load("atlas_truth"), load("atlas")) if row.half == "held out"]
+    if not found:
+        return
+    own = atlas_score(found, JUDGES[OWN_JUDGE])
+    best = max(atlas_score(found, judge).balanced for name, judge in JUDGES.items() if name != OWN_JUDGE)
+    where, script = "lab-notes/atlas", "atlas"
+    yield "How often is the verdict right? (kinds held out, balanced)", _percent(own.balanced), where, script
+    yield "How often would the best naive judge be?", _percent(best), where, script
+    yield "How many networks that train are called sick?", _percent(own.false_alarm_rate), where, script
 
 
 def _first_hour() -> Iterator[Figure]:
@@ -159,31 +157,27 @@ def _improved(case: dict[str, Any]) -> bool:
     return case["after"] is not None and (case["before"] is None or case["after"] < case["before"])
 
 
-README_BASELINES = {
-    "SageMaker Debugger, 11 steps": "SageMaker Debugger's rules, after 11 real steps",
-    "torchmortem, critical only, 11 steps": "torchmortem, critical only, after 11 real steps",
-    "AUTOTRAINER, 11 steps": "AUTOTRAINER's rules, after 11 real steps",
-}
-"""The best variant of each other tool, and how the README describes it."""
-
-
 def accuracy() -> str:
-    """Return the table of the README: Leadline and the best variant of each other tool on the held-out networks."""
-    by_name = scores(load_labels("held-out"), load_verdicts(), load_fired_baselines())
-    own = by_name["**Leadline**"]
-    networks = own.caught + own.missed + own.false_alarms + own.passed
-    rows = [
-        [
-            "**Leadline**, up to 16 trial steps on one batch, undone",
-            *(f"**{cell}**" for cell in _accuracy_cells(own)),
-        ]
+    """Return the table of the README: Leadline and naive judges on kinds of networks that were held out."""
+    truth = load("atlas_truth")
+    four, one = (
+        [row for row in atlas_rows(truth, load(answers)) if row.half == "held out"]
+        for answers in ("atlas", "atlas_one_batch")
+    )
+    lines = [
+        _accuracy_line("**Leadline**, with four batches", four, JUDGES[OWN_JUDGE]),
+        _accuracy_line("**Leadline**, with one batch", one, JUDGES[OWN_JUDGE]),
+        *(_accuracy_line(name, four, judge) for name, judge in JUDGES.items() if name != OWN_JUDGE),
     ]
-    rows += [[text, *_accuracy_cells(by_name[name])] for name, text in README_BASELINES.items()]
-    return table([f"{networks} held-out networks of six families", "balanced accuracy", "false alarms"], rows)
+    return table(
+        ["kinds of networks held out", "balanced accuracy", "failures caught", "false alarms"], lines
+    )
 
 
-def _accuracy_cells(score: Score) -> tuple[str, str]:
-    return _percent(score.balanced_accuracy), _percent(score.false_alarm_rate)
+def _accuracy_line(name: str, rows: list[Row], judge: Judge) -> list[str]:
+    got = atlas_score(rows, judge)
+    caught, alarms = f"{got.caught} of {got.failed}", f"{got.false_alarms} of {got.reached}"
+    return [name, _percent(got.balanced), caught, alarms]
 
 
 def monitor_costs(results: Results) -> str:
@@ -212,7 +206,7 @@ def _between(values: list[float]) -> str:
 
 
 MAKERS: tuple[Callable[[], Iterator[Figure]], ...] = (
-    _verdicts,
+    _atlas,
     _first_hour,
     _repairs,
     _costs,

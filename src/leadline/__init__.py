@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from leadline.records.repair import RepairReport
     from leadline.records.report import Report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "Case": "leadline.case",

@@ -8,7 +8,7 @@ def test_every_figure_has_an_answer_and_a_page():
     page = figures.page()
     assert page.startswith("# Figures")
     assert all(answer and where and script for _, answer, where, script in figures.figures())
-    assert "verdicts.md)" in page
+    assert "atlas.md)" in page
 
 
 def test_a_benchmark_without_results_is_left_out(monkeypatch):

@@ -26,6 +26,7 @@ from benchmarks import (
     repair_reference,
     report_page,
     run_file_cost,
+    start_up,
     symmetry,
     tensor_statistics,
     theory_accuracy,
@@ -33,11 +34,13 @@ from benchmarks import (
     watch,
     weightless,
 )
+from benchmarks.agent_policy import __main__ as agent_policy_page
 from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
 from benchmarks.result_files import fill, load
 from benchmarks.timing import alternate, ratio
 from benchmarks.wiring import page as wiring_page
+from benchmarks.wiring import silence as wiring_silence
 from benchmarks.zoo import page as zoo_page
 from benchmarks.zoo import training as zoo_training
 from leadline import Case
@@ -58,6 +61,8 @@ PAGES = [
     ("explanation/weightless.md", "weightless", weightless.render),
     ("lab-notes/robustness.md", "mutation", mutation.render),
     ("reference/runs.md", "store_cost", run_file_cost.render),
+    ("lab-notes/agent-policy.md", "agent_policy", agent_policy_page.render),
+    ("lab-notes/performance.md", "start_up", start_up.render),
     ("explanation/symmetry.md", "symmetry", symmetry.render),
     ("explanation/theory.md", "theory_accuracy", theory_accuracy.render),
     ("lab-notes/repair.md", "repair_held_out", repair.render_held_out),
@@ -72,6 +77,7 @@ PAGES = [
     ("lab-notes/race.md", "race", race.render),
     ("lab-notes/first-hour.md", "first_hour", first_hour_page.render),
     ("lab-notes/wiring.md", "wiring", wiring_page.render),
+    ("lab-notes/wiring.md", "wiring_silence", wiring_silence.render),
     ("lab-notes/zoo.md", "zoo", zoo_page.render),
     ("lab-notes/zoo.md", "zoo_training", zoo_training.render),
 ]

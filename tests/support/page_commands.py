@@ -21,10 +21,15 @@ PROGRAMS = ("leadline", "pip", "python", "make", "torchrun", "ssh", ".ci/run")
 HOURS = "takes hours: it made the results that the page quotes"
 MINUTES = "takes minutes to hours; tests/lab runs smaller ones"
 SERVES = "serves until it is stopped; tests/monitor/live asks the same server"
+AGENTS = "tests/docs/test_agent_pages.py and tests/cli/test_mcp.py run it on programs of their own"
 SETS_UP = "builds an environment or runs the tests themselves; .ci/run calls it"
 PARSED_ONLY = {
     "pip install .": SETS_UP,
     "pip install '.[live]'": SETS_UP,
+    "pip install '.[mcp]'": SETS_UP,
+    "leadline mcp train.py": "serves until it is stopped; tests/cli/test_mcp.py asks the same server",
+    "leadline check train.py --format agent": AGENTS,
+    "leadline fix train.py --format agent": AGENTS,
     "make demo": SETS_UP,
     "make test": SETS_UP,
     ".ci/run": SETS_UP,
@@ -47,6 +52,8 @@ PARSED_ONLY = {
     "leadline race --executor ray --address auto --depths 200": MINUTES,
     "python -m benchmarks.atlas truth": HOURS,
     "python -m benchmarks.atlas check": HOURS,
+    "python -m benchmarks.atlas fit": MINUTES,
+    "python -m benchmarks.atlas repair": HOURS,
     "python -m benchmarks.atlas render": MINUTES,
     "python -m benchmarks.first_hour truth": HOURS,
     "python -m benchmarks.first_hour check": HOURS,
@@ -54,9 +61,11 @@ PARSED_ONLY = {
     "python -m benchmarks.first_hour render": HOURS,
     "python -m benchmarks.wiring list": MINUTES,
     "python -m benchmarks.wiring check": MINUTES,
+    "python -m benchmarks.wiring check --part second-set": MINUTES,
     "python -m benchmarks.wiring misses": MINUTES,
     "python -m benchmarks.wiring cost": MINUTES,
     "python -m benchmarks.wiring render": MINUTES,
+    "python -m benchmarks.wiring.silence": HOURS,
     "python -m benchmarks.zoo": HOURS,
     "python -m benchmarks.zoo --only hf/bert": HOURS,
 }
