@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -18,11 +16,10 @@ import leadline
 from leadline.monitor.runfile import Run
 from leadline.records import Trace
 from leadline.tracer.restore import random_states
+from tests.support.forks import status_in_child
 from tests.support.watched_training import remains, unlike
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-PATIENCE = 20  # seconds for what takes milliseconds
 
 
 def small(seed: int = 0, width: int = 4) -> tuple[nn.Module, torch.optim.Optimizer, Tensor]:
@@ -182,36 +179,11 @@ def test_a_child_process_that_trains_on_does_not_write_to_the_run_of_its_parent(
     path = tmp_path / "run.leadline"
     with leadline.watch(model, optimizer, every=1, store=path) as watch:
         train(model, optimizer, x, 2)
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                train(model, optimizer, x, 5)
-                watch.close()
-                code = 0
-            finally:
-                os._exit(code)
+        assert status_in_child(lambda: (train(model, optimizer, x, 5), watch.close())) == 0
         train(model, optimizer, x, 2)
-        _, status = os.waitpid(child, 0)
-    assert status == 0
     with Run(path) as run:
         assert run.steps == [0, 1, 2, 3]
         assert run.state == "ended"
-
-
-def ends(work: Callable[[], object], patience: int = PATIENCE) -> bool:
-    """Whether it comes to its end, in a child that the system stops: one that waits for a lock cannot stop itself."""
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(patience)
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
 
 
 def collecting(read: Callable[[], object]) -> None:
@@ -224,13 +196,13 @@ def collecting(read: Callable[[], object]) -> None:
 
 
 def test_the_collector_may_ask_for_random_numbers_while_their_state_is_read():
-    assert ends(lambda: collecting(random_states))
+    assert status_in_child(lambda: collecting(random_states)) == 0
 
 
 @pytest.mark.slow  # it waits
 def test_reading_the_state_with_torch_never_returns():
     """What the one above would miss if torch, or the test, were otherwise."""
-    assert not ends(lambda: collecting(torch.get_rng_state), patience=3)
+    assert status_in_child(lambda: collecting(torch.get_rng_state), patience=3) != 0
 
 
 def test_a_thread_that_fails_is_seen():

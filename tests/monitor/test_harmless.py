@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import io
-import os
-import signal
 import weakref
 
 import pytest
@@ -19,6 +17,7 @@ from leadline.monitor.runfile.read import Run
 from leadline.monitor.step_record import StepRecord
 from leadline.monitor.steps import TrainingSteps
 from tests.support.failing_cases import RaiseInBackward, UserError
+from tests.support.forks import status_in_child
 from tests.support.watched_training import count_hooks, small_training
 
 
@@ -188,11 +187,7 @@ def test_a_forked_child_leaves_the_run_file_alone(tmp_path):
     model, optimizer, x = small_training()
     path = tmp_path / "run.leadline"
     with leadline.watch(model, optimizer, every=1, store=path) as w:
-        child = os.fork()
-        if child == 0:
-            w.close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
+        assert status_in_child(w.close) == 0
         w.loss(model(x).square().mean()).backward()
         optimizer.step()
     assert list(Run(path).steps) == [0]

@@ -23,6 +23,7 @@ from torch.utils.data import DataLoader
 from leadline.monitor import loop_calls, outer_calls
 from leadline.monitor.loop_calls import EVENTS, LoopListener, is_published, subscribe
 from leadline.monitor.outer_calls import MIN_QUIET_STEPS
+from tests.support.forks import status_in_child
 
 
 class Notes(LoopListener):
@@ -308,10 +309,11 @@ def test_what_is_copied_or_saved_meanwhile_is_loaded_without_leadline(notes, tmp
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_process_does_not_publish(notes):
-    process = os.fork()
-    if not process:
-        os._exit(0 if not is_published() and not _global_optimizer_pre_hooks else 1)
-    assert os.waitpid(process, 0)[1] == 0
+    def look() -> None:
+        assert not is_published()
+        assert not _global_optimizer_pre_hooks
+
+    assert status_in_child(look) == 0
     assert is_published()
 
 

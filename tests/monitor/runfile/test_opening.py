@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from leadline.monitor.runfile import Run, Writer, access, owner
 from leadline.monitor.runfile.access import network_file_system
 from leadline.monitor.runfile.owner import Owner, current_owner, is_alive, seems_alive
 from leadline.records.run import RunInfo
+from tests.support.forks import status_in_child
 
 INFO = RunInfo(model="Net", parameters=10)
 VECTOR = {"grad_norm": ("blocks", array("f", [1.0]))}
@@ -195,11 +195,7 @@ def test_a_closed_file_stands_alone(tmp_path):
 def test_a_forked_child_neither_writes_nor_waits(tmp_path):
     writer = Writer(tmp_path / "a.leadline", INFO)
     writer.put(0, {"loss": 0.0})
-    if (child := os.fork()) == 0:
-        writer.put(1, {"loss": 1.0})
-        writer.close()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
+    assert status_in_child(lambda: (writer.put(1, {"loss": 1.0}), writer.close())) == 0
     writer.close()
     with Run(tmp_path / "a.leadline") as run:
         assert run.steps == [0]
