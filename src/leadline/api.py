@@ -36,6 +36,7 @@ from leadline.readings.update.reading import read_update
 from leadline.records import Forecast, Recipe, Trace, Update
 from leadline.records.report import Report
 from leadline.tracer.process import pause_garbage_collection
+from leadline.tracer.shield import shielded
 from leadline.tracer.trace import trace_case, trace_structure
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from leadline.readings.symmetry.rescale import Symmetries
 
 
+@shielded
 def trace(
     model: nn.Module | Case,
     inputs: Inputs | None = None,
@@ -73,6 +75,7 @@ def trace(
     return predict_moments(recording) if theory else recording
 
 
+@shielded
 def check(  # noqa: PLR0913  (the five fields of a Case, and four choices)
     model: nn.Module | Case,
     inputs: Inputs | None = None,
@@ -135,6 +138,7 @@ def predict(build_or_config: Any, *, batch: int = 2, tokens: int = 64) -> Report
         return make_report(recording, *read_trace(recording))
 
 
+@shielded
 def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     model: nn.Module | Case,
     inputs: Inputs | None = None,
@@ -166,6 +170,7 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)
     return read_update(case, profile, sharpness=sharpness, before_step=before_step)
 
 
+@shielded
 def forecast(
     build: Build | Case | tuple[Any, ...],
     depths: Sequence[int] = DEFAULT_DEPTHS,
@@ -187,6 +192,7 @@ def forecast(
     return forecast_family(build, depths, seeds=seeds, progress=progress)
 
 
+@shielded
 def symmetries(
     model: nn.Module | Case,
     inputs: Inputs | None = None,
@@ -212,6 +218,7 @@ def symmetries(
     return Symmetries(find_symmetry(case), case)
 
 
+@shielded
 def shrink(
     model: nn.Module, inputs: Inputs, factor: float, *, tolerance: float = MAX_OUTPUT_CHANGE
 ) -> nn.Module:
@@ -231,6 +238,7 @@ def shrink(
     return shrunk_copy(model, inputs, factor, tolerance=tolerance)
 
 
+@shielded
 def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_CHANGE) -> nn.Module:
     """Return a copy that computes the same function, with the smallest sum of squares of its parameters.
 
@@ -243,6 +251,7 @@ def balance(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OUTPUT_C
     return balanced_copy(model, inputs, tolerance=tolerance)
 
 
+@shielded
 def fix(  # noqa: PLR0913  (the six fields of a Case, and three choices)
     model: nn.Module | Case | Callable[[], Case | tuple[Any, ...] | Mapping[str, Any]],
     inputs: Inputs | None = None,

@@ -142,3 +142,14 @@ def test_a_compiled_model_gets_the_recipe_in_the_model_inside():
     assert torch.equal(model[0].weight, before * (1 / 7))
     leadline.undo(model)
     assert torch.equal(model[0].weight, before)
+
+
+def test_an_optimizer_can_be_saved_after_its_repair_was_undone():
+    model, _ = pair()
+    model[0].bias.requires_grad = False
+    adam = torch.optim.Adam([model[0].weight, *model[2].parameters()])
+    leadline.apply(model, recipe(Edit(action="train", options={"names": ("0.bias",)})), adam)
+    model(torch.randn(3, 4)).sum().backward()
+    adam.step()
+    leadline.undo(model)
+    assert len(adam.state_dict()["state"]) == 3

@@ -48,7 +48,7 @@ class ModuleFacts:
         self._noisy = [weakref.ref(each) for each in noisy]
         self._norms = [weakref.ref(each) for each in noisy if isinstance(each, _NORMS)]
         self.has_dropout = len(self._norms) < len(noisy)
-        self._first = weakref.ref(parameters[0]) if parameters else None
+        self._module = weakref.ref(module)
         self._first_version = parameters[0]._version if parameters else 0
         self._first_values = sample(parameters[0]) if parameters else None
         self._calls = 0
@@ -77,7 +77,8 @@ class ModuleFacts:
 
     def has_moved(self) -> bool:
         """Whether the first parameter has changed since the module was first called."""
-        first = None if self._first is None else self._first()
+        module = self._module()
+        first = None if module is None else next(module.parameters(), None)
         if first is None or self._first_values is None:
             return False
         self._calls += 1

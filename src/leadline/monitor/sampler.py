@@ -78,6 +78,8 @@ class Sampler:
         """What `model.compile()` installed in the model, while the recording call replaces it."""
         self.pass_start: float | None = None
         """When the pass began, by `perf_counter`; None if there was none since it was armed."""
+        self._is_closing = False
+        """The hooks are to be removed when the running pass leaves the model."""
         self.seconds = 0.0
         """Seconds of the watch inside the pass; complete after `take`."""
         self.is_recorded_elsewhere = False
@@ -119,7 +121,15 @@ class Sampler:
             self.disarm()
 
     def disarm(self) -> None:
-        """Remove every hook and dispatch mode, also after a failed pass."""
+        """Remove every hook and dispatch mode, also after a failed pass.
+
+        While another thread runs the pass, they stay until it leaves the model, and nothing is recorded meanwhile.
+        """
+        if isinstance(self._pass, LivePass) and self._pass.runs_elsewhere:
+            self._pass.recorder.is_paused = True
+            self._is_armed, self._is_closing = False, True
+            return
+        self._is_closing = False
         for hook in self._hooks:
             hook.disable()
         for handle in self._handles:
@@ -231,7 +241,9 @@ class Sampler:
             return
         try:
             recorded.abandon()
-            if len(call) == 3 and call[2] is not None:
+            if self._is_closing:
+                self.disarm()
+            elif len(call) == 3 and call[2] is not None:
                 recorded.leave(call[2])
         except Exception as error:
             self._store_error(error)

@@ -44,6 +44,8 @@ from leadline.monitor.steps import TrainingSteps
 from leadline.records.report import Report
 from leadline.records.run import Alert, Event, RunInfo
 from leadline.tracer.inputs import unwrap
+from leadline.tracer.names import index_model
+from leadline.tracer.process import allow_deep_calls
 from leadline.tracer.sharded import original_class, reshard_all
 
 Number = TypeVar("Number", Tensor, float)
@@ -93,6 +95,9 @@ class Watch:
             before, after = DetachableHook(self._before), DetachableHook(self._after)
             self._hooks += [before, after]
             self._handles += [each.register_step_pre_hook(before), each.register_step_post_hook(after)]
+        self._undo = contextlib.ExitStack()
+        if _nests_deeply(unwrap(model)):
+            self._undo.enter_context(allow_deep_calls())
         self._at_exit = _exit_handler(weakref.ref(self))
         atexit.register(self._at_exit)
 
@@ -209,6 +214,7 @@ class Watch:
             return
         self.closed = True
         self._remove_hooks()
+        self._undo.close()
         atexit.unregister(self._at_exit)
         if not self.trouble:
             self._run_safely(self._steps.close)
@@ -312,6 +318,17 @@ def _exit_handler(reference: weakref.ref[Watch]) -> Callable[[], None]:
         watch.close()
 
     return close
+
+
+# Derived: a call of a module takes three Python frames, and up to five with hooks; half the limit is left to others.
+HOOKED_FRAMES = 5
+
+
+def _nests_deeply(model: nn.Module) -> bool:
+    """Whether a pass of the model with hooks could come near the recursion limit."""
+    paths = [each.names[0] for each in index_model(model).modules.values()]
+    depth = 1 + max(path.count(".") for path in paths)
+    return 2 * HOOKED_FRAMES * depth > sys.getrecursionlimit()
 
 
 def start_watch(

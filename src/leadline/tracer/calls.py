@@ -17,7 +17,7 @@ from torch.overrides import resolve_name
 from leadline.ops.table import IN_PLACE_OPERATORS, canonical_name, find_op
 from leadline.records.codec import spell_float
 from leadline.tracer.names import ModelIndex
-from leadline.tracer.restore import atomic_contextmanager
+from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
 # Modules of Python functions that consist of torch calls, which are recorded one by one.

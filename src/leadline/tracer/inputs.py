@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Mapping
 from types import FrameType
@@ -17,6 +18,7 @@ from torch.utils.data import DataLoader
 from leadline.case import Case, Loss, describe, type_name
 from leadline.errors import InputError
 from leadline.tracer.names import ModelIndex, without_compile
+from leadline.tracer.shield import USER_CODE
 from leadline.tracer.user_errors import explain_loss_error, explain_model_error
 from leadline.tracer.values import tensors_in
 
@@ -102,15 +104,21 @@ def copy_inference_tensors(tree: Any) -> Any:
 
 
 def copy_batch(batch: Any) -> Any:
-    """Return a copy of the batch, because a model may write into it; a tensor that occurs twice is copied once."""
-    copies: dict[int, Tensor] = {}
+    """Return a copy of the batch, because a model may write into it; a tensor that occurs twice is copied once.
 
-    def copied(tensor: Any) -> Any:
-        if not isinstance(tensor, Tensor):
-            return tensor
-        if id(tensor) not in copies:
-            copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        return copies[id(tensor)]
+    An object that cannot be copied is passed on as it is.
+    """
+    copies: dict[int, Any] = {}
+
+    def copied(leaf: Any) -> Any:
+        if isinstance(leaf, Tensor) and id(leaf) not in copies:
+            copies[id(leaf)] = leaf.detach().clone().requires_grad_(leaf.requires_grad)
+        if isinstance(leaf, Tensor):
+            return copies[id(leaf)]
+        try:
+            return copy.deepcopy(leaf, copies)
+        except Exception:  # an object of the user may refuse, or hold results of an earlier pass
+            return leaf
 
     return tree_map(copied, batch)
 
@@ -154,6 +162,7 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
 
 CALLING_CODE = frozenset({call_model.__code__, find_loss.__code__})
 """The functions through which Leadline calls the user's code; what called them is not part of the pass."""
+USER_CODE.update(CALLING_CODE)
 
 
 def loss_of_output(output: Any) -> Tensor | None:

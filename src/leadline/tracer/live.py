@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,16 +24,6 @@ from leadline.tracer.trace import model_fields
 from leadline.tracer.values import ValueEntry, tensors_in
 
 OUTSIDE_FORWARD = "computed outside the model's forward"
-
-
-class NoWriteGuard:
-    """Stands in for the guard that restores written tensors: what training writes must stay."""
-
-    def watch(self, tensor: Tensor) -> None:
-        pass
-
-    def before_write(self, targets: Sequence[Tensor]) -> None:
-        pass
 
 
 class LivePass:
@@ -56,7 +47,7 @@ class LivePass:
         """
         self.model = model
         self.model_index = index_model(model) if model_index is None else model_index
-        self.recorder = Recorder(self.model_index, NoWriteGuard(), on_error=on_error)
+        self.recorder = Recorder(self.model_index, on_error=on_error)
         self.entered = self.done = False
         self.loss: Tensor | None = None
         """The loss, if the model itself returns it."""
@@ -64,6 +55,8 @@ class LivePass:
         """The module whose call is recorded."""
         self._outputs: list[int] = []
         self._undo = ExitStack()
+        self._thread: int | None = None
+        """The thread on whose stack of modes the recorder is."""
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Start recording a call of the model. When it ends, call `abandon`, and then `leave` if it did not raise."""
@@ -75,6 +68,7 @@ class LivePass:
         self._undo.enter_context(
             self.recorder.calls.follow(self.recorder.module_called, self.recorder.module_returned)
         )
+        self._thread = threading.get_ident()
         self.recorder.__enter__()  # type: ignore[no-untyped-call]
 
     def leave(self, output: Any) -> None:
@@ -89,9 +83,15 @@ class LivePass:
     def abandon(self) -> None:
         """Remove the recorder and the global hooks. Needed also after a KeyboardInterrupt, for which no hook runs."""
         self._undo.close()
+        self._thread = None
         modes = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]  # torch has no public name for it
         if modes and modes[-1] is self.recorder:
             self.recorder.__exit__(None, None, None)
+
+    @property
+    def runs_elsewhere(self) -> bool:
+        """Whether another thread runs the model now. Only that thread can remove the recorder from its stack."""
+        return self._thread not in (None, threading.get_ident())
 
     @property
     def seconds(self) -> float:
@@ -132,7 +132,9 @@ class LivePass:
         grads = {key: named.item.grad for key, named in self.model_index.parameters.items()}
         fields = model_fields(self.model, self.model_index, optimizer)
         fields |= {"loss": loss, "loss_value": loss_value, "gaps": gaps}
-        return build_trace(recorder, self.model_index, grads, fields, grad_norms or {})
+        trace = build_trace(recorder, self.model_index, grads, fields, grad_norms or {})
+        recorder.table.forget_tensors()
+        return trace
 
     def _end(self, loss: float | None) -> tuple[int, tuple[Gap, ...]]:
         """Return the value id of the loss: the model's own, or the output of an added op that stands for the loss."""

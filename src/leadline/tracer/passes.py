@@ -7,7 +7,6 @@ two passes differ only because of their inputs. Afterwards everything is restore
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +18,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 from leadline.case import Case
 from leadline.records import Source
 from leadline.records.wiring import OpSite
-from leadline.tracer.calls import CallStack, OpPlan, plan_for, tensors_renormalized_by, tensors_written_by
+from leadline.tracer.calls import CallStack, OpPlan, plan_for, tensors_written_by
 from leadline.tracer.inputs import CALLING_CODE, call_model, check_arguments, copy_batch, find_loss, unwrap
 from leadline.tracer.names import ModelIndex, index_model
-from leadline.tracer.process import run_eagerly
+from leadline.tracer.process import run_passes
 from leadline.tracer.recorder import Recorder
-from leadline.tracer.restore import WriteGuard, preserve_state
+from leadline.tracer.restore import StateGuard, active_mode, preserve_state
+from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.sources import CallSites, repository_root
 from leadline.tracer.values import tensors_in
 
@@ -79,12 +79,11 @@ class Pass:
 class PassObserver(TorchFunctionMode):
     """Notes loss ops and, along axes of a watched length, a fingerprint of every op's output."""
 
-    def __init__(self, model_index: ModelIndex, guard: WriteGuard, lengths: Collection[int]) -> None:
+    def __init__(self, model_index: ModelIndex, lengths: Collection[int]) -> None:
         super().__init__()
         self.calls = CallStack(model_index)
         self.loss_calls: list[ObservedLoss] = []
         self.prints: list[OpPrint] = []
-        self._guard = guard
         self._lengths = lengths
         self._plans: dict[Any, OpPlan | None] = {}
         self.print_of = WeakIdKeyDictionary()
@@ -102,9 +101,7 @@ class PassObserver(TorchFunctionMode):
         if plan.body is not None:
             with self:
                 return plan.body(*args, **kwargs)
-        written = tensors_written_by(plan, args, kwargs) or tensors_renormalized_by(plan, args, kwargs)
-        if written:
-            self._guard.before_write(written)
+        written = tensors_written_by(plan, args, kwargs)
         result = func(*args, **kwargs)
         if plan.kind == "loss":
             self._note_loss(plan, args, kwargs)
@@ -174,7 +171,7 @@ class PassRunner:
     case: Case
     model: nn.Module
     model_index: ModelIndex
-    guard: WriteGuard
+    guard: StateGuard
     made: int = 0
     """Forward passes that were made."""
 
@@ -187,8 +184,8 @@ class PassRunner:
         self.guard.rewind()
         self.model.eval()
         inputs, targets = copy_batch((inputs, targets))
-        observer = PassObserver(self.model_index, self.guard, watch)
-        with observer, observer.calls.follow(lambda *_: None, lambda *_: None):
+        observer = PassObserver(self.model_index, watch)
+        with active_mode(observer), observer.calls.follow(lambda *_: None, lambda *_: None):
             output = call_model(self.model, inputs)
             loss = find_loss(output, self.case.loss, targets)
         return Pass(
@@ -200,17 +197,11 @@ class PassRunner:
         )
 
 
-@contextmanager
+@atomic_contextmanager
 def open_passes(case: Case) -> Iterator[PassRunner]:
     """A runner of passes; on exit, also after an error, the model is bit for bit as before."""
     model = unwrap(case.model)
     model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
-    indexes = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
-    with (
-        preserve_state(indexes) as guard,
-        run_eagerly(),
-        torch.inference_mode(mode=False),
-        torch.enable_grad(),
-    ):
+    with preserve_state(case) as guard, run_passes():
         yield PassRunner(case=case, model=model, model_index=model_index, guard=guard)

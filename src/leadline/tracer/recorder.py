@@ -26,7 +26,6 @@ from leadline.tracer.calls import (
 from leadline.tracer.gradients import Gradients
 from leadline.tracer.inputs import CALLING_CODE, named_tensors
 from leadline.tracer.names import ModelIndex
-from leadline.tracer.restore import TensorGuard
 from leadline.tracer.sources import CallSites, repository_root
 from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
@@ -96,7 +95,6 @@ class Recorder(TorchFunctionMode):
     def __init__(
         self,
         model_index: ModelIndex,
-        guard: TensorGuard,
         runner: FakeTensorRunner | None = None,
         on_error: OnError | None = None,
         *,
@@ -128,7 +126,6 @@ class Recorder(TorchFunctionMode):
         self.seconds = 0.0
         """Time spent on recording; only counted inside a training loop (with `on_error`)."""
         self._model_index = model_index
-        self._guard = guard
         self._runner = runner
         self._on_error = on_error
         self._is_broken = False
@@ -160,12 +157,10 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _before_call(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallTensors:
-        """Return what the op is about to read and write, and let the guard save what it changes."""
+        """Return what the op is about to read and write."""
         written = tensors_written_by(plan, args, kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
         changed = written or tensors_renormalized_by(plan, args, kwargs)
-        if changed:
-            self._guard.before_write(changed)
         return CallTensors(tensors, [self._read(tensor) for tensor in tensors], written, changed)
 
     def _after_call(
@@ -220,7 +215,6 @@ class Recorder(TorchFunctionMode):
             if self._is_new(tensor):
                 entry = self._observe(tensor, describe(tensor))
                 entry.source, entry.name = kind, label
-                self._guard.watch(tensor)
                 if tensor.requires_grad and tensor.is_leaf:
                     self.trainable_inputs.append(tensor)
                 self.table.add(tensor, entry)

@@ -3,197 +3,109 @@
 from __future__ import annotations
 
 import random
-import signal
 import sys
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import partial, wraps
-from types import TracebackType
-from typing import Any, ParamSpec, Protocol, TypeVar
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+from torch.overrides import (
+    TorchFunctionMode,
+    _get_current_function_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
-from leadline.tracer import stats
-from leadline.tracer.names import ModelIndex
-
-Restore = Callable[[], object]
-
-_CONTAINERS = (dict, list, set, deque)
-_PLAIN = frozenset({bool, int, float, str, bytes, type(None), tuple})
-# Heuristic: containers nested more deeply are data, not the bookkeeping of a module.
-MAX_NESTING = 4
-
-
-def snapshot_attributes(module: nn.Module) -> Restore:
-    """Return a function that restores the module's attributes as they are now.
-
-    A module has a dozen dictionaries, most of them empty, and there are thousands of modules; empty dictionaries are
-    not copied but emptied again.
-    """
-    own = vars(module)
-    before = dict(own)
-    changeable = [value for value in before.values() if type(value) not in _PLAIN]
-    empty = [value for value in changeable if isinstance(value, _CONTAINERS) and not value]
-    inner = [restore for value in changeable if (restore := _snapshot(value, 0)) is not None]
-
-    def restore_all() -> None:
-        if own.keys() != before.keys():
-            for name in own.keys() - before.keys():
-                del own[name]
-        own.update(before)
-        for value in empty:
-            if value:
-                value.clear()
-        for restore in inner:
-            restore()
-
-    return restore_all
+from leadline.case import Case
+from leadline.joint_optimizer import members_of
+from leadline.records import Gap
+from leadline.tracer.names import index_model
+from leadline.tracer.shield import atomic_contextmanager
+from leadline.tracer.state import Snapshot
 
 
-def _snapshot(value: Any, depth: int) -> Restore | None:
-    """Return a function that restores the content of `value`; None if there is nothing to restore."""
-    if isinstance(value, _CONTAINERS):
-        return _snapshot_container(value, depth) if depth < MAX_NESTING and (value or depth) else None
-    if type(value) is torch.Generator:
-        return partial(value.set_state, value.get_state())
-    if isinstance(value, random.Random):
-        return partial(value.setstate, value.getstate())
-    if type(value).__module__.startswith("numpy.random") and hasattr(value, "bit_generator"):
-        return partial(setattr, value.bit_generator, "state", value.bit_generator.state)
-    return None
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateGuard:
+    """What `preserve_state` will restore, for those who repeat passes or steps inside it."""
+
+    snapshot: Snapshot
+    random: dict[str, Any]
+
+    def rewind(self) -> None:
+        """Restore everything except parameters, their gradients and the optimizer: the next pass starts as this did."""
+        self.snapshot.rewind()
+        restore_random(self.random)
+
+    def rewind_step(self) -> None:
+        """Restore parameters and optimizer."""
+        self.snapshot.rewind_step()
+
+    def values_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Copies of parameters as they were."""
+        return [self.snapshot.values_of(each) for each in tensors]
+
+    @property
+    def gaps(self) -> tuple[Gap, ...]:
+        """What cannot be restored."""
+        return self.snapshot.gaps
 
 
-def _snapshot_container(value: Any, depth: int) -> Restore:
-    before = value.copy()
-    items = before.values() if isinstance(before, dict) else before
-    inner = [restore for item in items if (restore := _snapshot(item, depth + 1)) is not None]
-
-    def restore_all() -> None:
-        if not _same(value, before):
-            value.clear()
-            value.extend(before) if isinstance(value, list | deque) else value.update(before)
-        for restore in inner:
-            restore()
-
-    return restore_all
+class _OpenSnapshots(threading.local):
+    def __init__(self) -> None:
+        self.innermost: Snapshot | None = None
 
 
-def _same(now: Any, before: Any) -> bool:
-    """Whether both hold the same objects in the same places, compared by `is`, because they may be tensors."""
-    if len(now) != len(before):
-        return False
-    if isinstance(now, dict):
-        return all(a == b and now[a] is before[b] for a, b in zip(now, before, strict=True))
-    if isinstance(now, set):  # without regard to order: refilling the set could change its order
-        return {id(each) for each in now} == {id(each) for each in before}
-    return all(a is b for a, b in zip(now, before, strict=True))
-
-
-# Restoring must not be interrupted: Ctrl-C is deferred for the moments in which a model is partly changed or restored.
-#
-# An interrupt inside a `finally` would skip the rest of it, and could leave a model without its gradients. Only the
-# one instruction with which Python calls `__exit__` stays unprotected.
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-@contextmanager
-def defer_interrupt() -> Iterator[None]:
-    """Handle a Ctrl-C (SIGINT) that comes inside afterwards, with the usual handler.
-
-    Signals reach the main thread only, so in other threads there is nothing to do; the same holds if Python does not
-    handle the signal.
-    """
-    handler = (
-        signal.getsignal(signal.SIGINT) if threading.current_thread() is threading.main_thread() else None
-    )
-    if not callable(handler):
-        yield
-        return
-    deferred: list[Any] = []
-    signal.signal(signal.SIGINT, lambda *args: deferred.append(args))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if deferred:
-            handler(*deferred[-1])
-
-
-def atomic_contextmanager(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
-    """Like `contextlib.contextmanager`, but entry and exit are not interrupted by Ctrl-C."""
-    interruptible = contextmanager(function)
-
-    @wraps(function)
-    def make(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
-        return _AtomicContext(interruptible(*args, **kwargs))
-
-    return make
-
-
-class _AtomicContext(AbstractContextManager[T]):
-    def __init__(self, inner: AbstractContextManager[T]) -> None:
-        self._inner = inner
-        self._is_entered = False
-
-    def __enter__(self) -> T:
-        try:
-            with defer_interrupt():
-                value = self._inner.__enter__()
-                self._is_entered = True
-        except BaseException:
-            if self._is_entered:
-                self.__exit__(*sys.exc_info())
-            raise
-        return value
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        has_begun = False
-        try:
-            with defer_interrupt():
-                has_begun = True
-                return self._inner.__exit__(kind, error, trace)
-        except BaseException:
-            # Ctrl-C came before it was deferred; without this, the garbage collector would restore things at any time
-            if not has_begun:
-                self._inner.__exit__(kind, error, trace)
-            raise
-
-
-# The model, its gradients, random number generators and torch's modes.
+_OPEN = _OpenSnapshots()
 
 
 @atomic_contextmanager
-def preserve_state(indexes: Sequence[ModelIndex]) -> Iterator[WriteGuard]:
-    """Restore modules (the model, and a loss that is a module) on exit, bit for bit, also after an error.
+def preserve_state(case: Case, *, makes_steps: bool = False) -> Iterator[StateGuard]:
+    """Restore model, loss, batch and optimizer on exit, bit for bit, also after an error; see `tracer.state`.
 
-    Buffers are copied at once, because they are small. Parameters are copied only before their first write: call the
-    guard's `before_write` before an op writes to a tensor. The guard's `rewind` restores buffers, attributes and
-    random number generators in between, so that a second pass starts in the same state as the first.
+    Gradients are hidden meanwhile. Tensors of the optimizer's state are copied only if the code inside `makes_steps`.
     """
-    parameters = [named.item for index in indexes for named in index.parameters.values()]
-    modules = [named.item for index in indexes for named in index.modules.values()]
-    buffers = [named.item for index in indexes for named in index.buffers.values()]
-    guard = WriteGuard(parameters)
+    outer = _OPEN.innermost
     with ExitStack() as stack:
         stack.enter_context(preserve_process_state())
-        stack.enter_context(hide_gradients(parameters))
-        guard.rewinds = [
-            partial(_restore_tensors, [(buffer, buffer.detach().clone()) for buffer in buffers]),
-            *[snapshot_attributes(module) for module in modules],
-            partial(restore_random, random_states()),
-        ]
-        stack.callback(guard.rewind)
-        stack.callback(guard.restore)
-        yield guard
+        snapshot = take_snapshot(case, outer, makes_steps=makes_steps)
+        stack.callback(setattr, _OPEN, "innermost", outer)
+        _OPEN.innermost = snapshot
+        stack.callback(snapshot.restore)
+        stack.enter_context(hide_gradients(_parameters_of(case)))
+        yield StateGuard(snapshot=snapshot, random=random_states())
+
+
+def take_snapshot(case: Case, outer: Snapshot | None = None, *, makes_steps: bool = False) -> Snapshot:
+    """A snapshot of everything that a pass of the case, or a step, can change."""
+    members = members_of(case.optimizer)
+    groups = [group for member in members for group in member.param_groups]
+    own = [
+        *members,
+        *(member.param_groups for member in members),
+        *(member.state for member in members),
+        *groups,
+    ]
+    snapshot = Snapshot(_parameters_of(case), outer)
+    snapshot.skip(own)
+    snapshot.add("model", case.model)
+    snapshot.add("loss", case.loss)
+    snapshot.add("inputs", case.inputs, is_large=True)
+    snapshot.add("targets", case.targets, is_large=True)
+    snapshot.add_moving("optimizer", own, has_values=makes_steps)
+    return snapshot
+
+
+def _parameters_of(case: Case) -> list[Tensor]:
+    """The parameters of the model and of a loss that is a module, each once."""
+    modules = [each for each in (case.model, case.loss) if isinstance(each, nn.Module)]
+    found = {key: named.item for module in modules for key, named in index_model(module).parameters.items()}
+    return list(found.values())
 
 
 class _PieceOfWork:
@@ -222,7 +134,7 @@ def is_own_work() -> bool:
 
 @atomic_contextmanager
 def preserve_process_state() -> Iterator[None]:
-    """Restore random number generators, the default dtype and the default device on exit.
+    """Restore random number generators, torch's settings and this thread's modes on exit.
 
     Everything inside is Leadline's own work, which a monitor of the user's loop does not count.
     """
@@ -230,7 +142,7 @@ def preserve_process_state() -> Iterator[None]:
         piece = _PieceOfWork()
         stack.callback(_OWN_WORK.pieces.discard, piece)
         _OWN_WORK.pieces.add(piece)
-        stack.callback(_restore_defaults, torch.get_default_dtype(), torch.get_default_device())
+        stack.callback(restore_settings, read_settings())
         stack.callback(restore_random, random_states())
         yield
 
@@ -269,79 +181,99 @@ def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
         own.update(hooks)
 
 
-class TensorGuard(Protocol):
-    """Is notified of tensors to protect, and of tensors that an op is about to change."""
-
-    def watch(self, tensor: Tensor) -> None: ...
-
-    def before_write(self, targets: Sequence[Tensor]) -> None: ...
+# Settings of the process and of this thread, by value: whoever changed them, they are what they were.
 
 
-class WriteGuard:
-    """Copies a parameter or input just before its first write, so that only models that write them pay for copies."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that code can read and write."""
 
-    def __init__(self, parameters: Sequence[Tensor]) -> None:
-        self._watched: dict[int, list[Tensor]] = {}
-        self._originals: list[tuple[Tensor, Tensor, bool]] = []
-        self._saved: list[tuple[Tensor, Tensor]] = []
-        self.rewinds: list[Callable[[], object]] = []
-        for parameter in parameters:
-            self.watch(parameter)
-
-    def watch(self, tensor: Tensor) -> None:
-        self._watched.setdefault(_storage(tensor), []).append(tensor)
-        if tensor.is_leaf:
-            self._originals.append((tensor, tensor.detach(), tensor.requires_grad))
-
-    def before_write(self, targets: Sequence[Tensor]) -> None:
-        """Copy watched tensors that an op is about to change; views and `.data` share the storage of the original."""
-        for target in targets:
-            for original in self._watched.pop(_storage(target), ()):
-                self._saved.append((original, original.detach().clone()))
-
-    def rewind(self) -> None:
-        """Restore everything except the parameters and their gradients."""
-        for restore in self.rewinds:
-            restore()
-
-    def restore(self) -> None:
-        """Restore the values and `requires_grad` of all watched tensors."""
-        for tensor, data, requires_grad in self._originals:
-            if _storage(tensor) != _storage(data):  # the model assigned to `.data`
-                tensor.data = data
-            if tensor.requires_grad != requires_grad:
-                tensor.requires_grad_(requires_grad)
-        _restore_tensors(self._saved)
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
 
 
-def _storage(tensor: Tensor) -> int:
-    """Return the identity of a tensor's storage; of the tensor itself if it has no single storage (if it is sparse)."""
+def _autocast(device: str) -> Setting:
+    def write(value: tuple[bool, torch.dtype]) -> None:
+        torch.set_autocast_enabled(device, value[0])
+        torch.set_autocast_dtype(device, value[1])
+
+    return Setting(lambda: (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)), write)
+
+
+def _flag(owner: Any, name: str) -> Setting:
+    return Setting(lambda: getattr(owner, name), lambda value: setattr(owner, name, value))
+
+
+def _function_modes() -> list[Any]:
+    modes: list[Any] = _get_current_function_mode_stack()  # type: ignore[no-untyped-call]
+    return modes
+
+
+def _restore_function_modes(before: list[Any]) -> None:
+    """Remove modes that were left on the stack of this thread, and push those that are missing."""
+    now = _function_modes()
+    kept = 0
+    while kept < min(len(now), len(before)) and now[kept] is before[kept]:
+        kept += 1
+    for _ in now[kept:]:
+        _pop_mode()  # type: ignore[no-untyped-call]
+    for mode in before[kept:]:
+        _push_mode(mode)  # type: ignore[no-untyped-call]
+
+
+@atomic_contextmanager
+def active_mode(mode: TorchFunctionMode) -> Iterator[None]:
+    """Let `mode` see the torch calls of this thread.
+
+    On exit the stack of modes is what it was; torch's own exit would fail after an interrupt that left it too short.
+    """
+    before = _function_modes()
     try:
-        return int(tensor.untyped_storage()._cdata)
-    except (RuntimeError, NotImplementedError):
-        return id(tensor)
+        _push_mode(mode)  # type: ignore[no-untyped-call]
+        yield
+    finally:
+        _restore_function_modes(before)
 
 
-def _restore_tensors(saved: Sequence[tuple[Tensor, Tensor]]) -> None:
-    for tensor, copy in saved:
-        _restore_tensor(tensor, copy)
+SETTINGS: tuple[Setting, ...] = (
+    Setting(_function_modes, _restore_function_modes),  # first: a mode would see what the others call
+    Setting(torch.is_grad_enabled, torch._C._set_grad_enabled),
+    Setting(torch.get_default_dtype, torch.set_default_dtype),
+    Setting(torch.get_default_device, torch.set_default_device),
+    Setting(torch.get_num_threads, torch.set_num_threads),
+    Setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+    Setting(
+        lambda: (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
+        lambda value: torch.set_anomaly_enabled(*value),
+    ),
+    Setting(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    _autocast("cpu"),
+    _autocast("cuda"),
+    Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
+    _flag(torch.backends.cudnn, "benchmark"),
+    _flag(torch.backends.cudnn, "deterministic"),
+    Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+)
 
 
-def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
-    """Write back a changed tensor without autograd noticing: the user may hold a graph that saved this tensor."""
-    if stats.unobservable(tensor):
-        return
-    if tensor.layout is not torch.strided:
-        tensor.data = copy
-    elif tensor.shape != copy.shape or not torch.equal(tensor, copy):
-        with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
-            if tensor.shape != copy.shape:
-                tensor.resize_(copy.shape)
-            tensor.copy_(copy)
+def read_settings() -> list[Any]:
+    """The values of all settings."""
+    return [setting.read() for setting in SETTINGS]
+
+
+def restore_settings(before: Sequence[Any]) -> None:
+    """Write the settings that differ."""
+    for setting, value in zip(SETTINGS, before, strict=True):
+        if setting.read() != value:
+            setting.write(value)
+
+
+# Random number generators of the process. Another thread may draw from them too. To put them back under it would make
+# it draw the same numbers again, so they are left as they stand if such a thread ran meanwhile.
 
 
 def random_states() -> dict[str, Any]:
-    """Return the states of the random number generators of torch, Python and NumPy (if it is imported)."""
+    """The states of the random number generators of torch, Python and NumPy (if it is imported)."""
     states: dict[str, Any] = {"torch": torch_random_state(), "python": random.getstate()}
     if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
@@ -349,6 +281,7 @@ def random_states() -> dict[str, Any]:
         states["mps"] = torch.mps.get_rng_state()
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state()
+    states["threads"] = activity_of_threads()
     return states
 
 
@@ -363,7 +296,9 @@ def torch_random_state() -> Tensor:
 
 
 def restore_random(states: dict[str, Any]) -> None:
-    """Restore the states that `random_states` returned."""
+    """Restore the states that `random_states` returned, unless another thread may have drawn numbers since."""
+    if _has_run(states["threads"]):
+        return
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
     if "cuda" in states:  # pragma: no cover  (the tests have no such device)
@@ -374,8 +309,41 @@ def restore_random(states: dict[str, Any]) -> None:
         sys.modules["numpy"].random.set_state(states["numpy"])
 
 
-def _restore_defaults(dtype: torch.dtype, device: torch.device) -> None:
-    if torch.get_default_dtype() != dtype:
-        torch.set_default_dtype(dtype)
-    if torch.get_default_device() != device:
-        torch.set_default_device(device)
+def activity_of_threads() -> dict[int, str]:
+    """By id of each other thread that may draw random numbers: how long and how often it has run so far."""
+    if threading.active_count() == 1:
+        return {}
+    frames = sys._current_frames()
+    own = threading.get_ident()
+    return {
+        thread.native_id: _activity(thread.native_id)
+        for thread in threading.enumerate()
+        if thread.native_id is not None and thread.ident != own and _may_draw(frames.get(thread.ident or 0))
+    }
+
+
+def _has_run(before: dict[int, str]) -> bool:
+    """Whether one of these threads has run since. One that has ended has; new ones count as part of the pass."""
+    return any(_activity(thread) != activity or not activity for thread, activity in before.items())
+
+
+def _activity(thread: int) -> str:
+    """Nanoseconds on a processor and the number of time slices; "" where the system does not say."""
+    try:
+        return Path(f"/proc/self/task/{thread}/schedstat").read_text()
+    except OSError:
+        return ""
+
+
+def _may_draw(frame: FrameType | None) -> bool:
+    """Whether a thread may run the user's code: not if an installed package other than torch started it.
+
+    Those show progress bars, send logs or serve a notebook.
+    """
+    entry = ""
+    while frame is not None:
+        if frame.f_code.co_filename != threading.__file__:
+            entry = frame.f_code.co_filename
+        frame = frame.f_back
+    is_installed = "site-packages" in entry or "dist-packages" in entry
+    return not is_installed or str(Path(torch.__file__).parent) in entry

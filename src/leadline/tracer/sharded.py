@@ -20,7 +20,7 @@ from leadline.records import Parameter, Stats
 from leadline.tracer import stats
 from leadline.tracer.names import ModelIndex, join
 from leadline.tracer.recorder import Recorder
-from leadline.tracer.restore import atomic_contextmanager
+from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
 FSDP = "torch.distributed.fsdp"

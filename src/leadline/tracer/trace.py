@@ -38,10 +38,11 @@ from leadline.tracer.inputs import (
 )
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.optimizer import read_optimizer
-from leadline.tracer.process import run_eagerly
+from leadline.tracer.process import run_passes
 from leadline.tracer.recorder import FakeTensorRunner, Recorder
-from leadline.tracer.restore import hide_gradients, preserve_state
+from leadline.tracer.restore import active_mode, hide_gradients, preserve_state
 from leadline.tracer.sharded import original_class
+from leadline.tracer.shield import shielded
 from leadline.tracer.user_errors import explain_backward_error, failed_tensors
 
 OnFailure = Callable[[Exception, Trace, tuple[int, ...]], object]
@@ -77,6 +78,7 @@ def trace_structure(case: Case) -> Trace:
     return _trace(case, None, unmeasured="only the structure was requested")
 
 
+@shielded
 def _trace(
     case: Case,
     runner: FakeTensorRunner | None,
@@ -87,14 +89,8 @@ def _trace(
     model = unwrap(case.model)
     model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
-    indexes = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
-    with (
-        preserve_state(indexes) as guard,
-        run_eagerly(),
-        torch.inference_mode(mode=False),
-        torch.enable_grad(),
-    ):
-        recorder = Recorder(model_index, guard, runner, unmeasured=unmeasured)
+    with preserve_state(case) as guard, run_passes():
+        recorder = Recorder(model_index, runner, unmeasured=unmeasured)
         try:
             loss_value, result, grads = _run(case, model, model_index, recorder, unmeasured=bool(unmeasured))
         except LeadlineError:
@@ -108,8 +104,11 @@ def _trace(
                         error, _unfinished_trace(model, model_index, recorder), _read_last(error, recorder)
                     )
             raise
+        result["gaps"] = (*result["gaps"], *guard.gaps)
         fields = model_fields(model, model_index, case.joint_optimizer) | {"loss_value": loss_value} | result
-        return build_trace(recorder, model_index, grads, fields)
+        trace = build_trace(recorder, model_index, grads, fields)
+        recorder.table.forget_tensors()
+        return trace
 
 
 def _unfinished_trace(model: nn.Module, model_index: ModelIndex, recorder: Recorder) -> Trace:
@@ -137,7 +136,7 @@ def _run(
     inputs, targets = copy_inference_tensors((case.inputs, case.targets))
     recorder.name_source(inputs, "input", "input")
     recorder.name_source(targets, "target", "target")
-    with recorder, recorder.calls.follow(recorder.module_called, recorder.module_returned):
+    with active_mode(recorder), recorder.calls.follow(recorder.module_called, recorder.module_returned):
         output = call_model(model, inputs)
         recorder.phase = "loss"
         loss = find_loss(output, case.loss, targets)
@@ -170,7 +169,7 @@ def _backward(loss: Tensor, model_index: ModelIndex, recorder: Recorder) -> dict
     recorder.gradients.is_listening = recorder.is_backward = True
     if recorder.gradients.regions:
         backward = copy_without_dispatch(torch.autograd.backward) or torch.autograd.backward
-        with hide_gradients(recorder.unregistered + recorder.trainable_inputs), recorder:
+        with hide_gradients(recorder.unregistered + recorder.trainable_inputs), active_mode(recorder):
             backward(loss)
         return {id(parameter): parameter.grad for parameter in trainable}
     grads = torch.autograd.grad(loss, trainable, allow_unused=True) if trainable else ()

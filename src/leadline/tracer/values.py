@@ -64,6 +64,10 @@ class ValueTable:
         self.alias(tensor, len(self.entries) - 1)
         return len(self.entries) - 1
 
+    def forget_tensors(self) -> None:
+        """Drop the weak references: torch does not swap a tensor (`load_state_dict`, `.double()`) that has one."""
+        self._live.clear()
+
     def alias(self, tensor: Tensor, value: int) -> None:
         """Note that this tensor is that value too."""
         self._live[id(tensor)] = (weakref.ref(tensor), value)

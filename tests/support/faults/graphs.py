@@ -6,6 +6,7 @@ A `Plan` is data, so a failing one prints as code; `build` makes the same model 
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -100,6 +101,7 @@ class Fuse:
 
     def __init__(self, at: int | None = None, accident: BaseException | None = None) -> None:
         self.at, self.accident, self.events = at, accident, 0
+        self.lock = threading.Lock()  # what has a lock is not put back, so all passes of a verb are counted
 
     def burn(self) -> None:
         self.events += 1

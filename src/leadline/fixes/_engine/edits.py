@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import groupby
@@ -21,9 +20,10 @@ from torch.utils.hooks import RemovableHandle
 from leadline.collect import collect
 from leadline.errors import InputError
 from leadline.fixes._engine.code import CodeBlock, layer_of, loop_code
-from leadline.joint_optimizer import member_of
+from leadline.joint_optimizer import member_of, members_of
 from leadline.records import Edit
 from leadline.report.snippet import put_together, split_imports
+from leadline.tracer.shield import atomic_contextmanager
 
 # Heuristic: wider than any layer in use, and small enough that a recipe cannot ask for all memory.
 MAX_WIDTH = 2**24
@@ -114,6 +114,8 @@ def all_actions() -> dict[str, Action]:
 
 def apply_edits(session: EditSession, edits: Iterable[Edit]) -> None:
     """Apply the edits in order. If one of them fails, undo those before it and raise its error."""
+    if session.optimizer is not None:
+        session.add_undo(partial(_forget_removed, session.optimizer))
     try:
         for edit in edits:
             _action(edit).apply(session, edit)
@@ -122,7 +124,7 @@ def apply_edits(session: EditSession, edits: Iterable[Edit]) -> None:
         raise
 
 
-@contextmanager
+@atomic_contextmanager
 def temporary_edits(session: EditSession, edits: Iterable[Edit]) -> Iterator[EditSession]:
     """Apply the edits, and undo them at the end."""
     apply_edits(session, edits)
@@ -322,6 +324,14 @@ def _store_for(owner: Any, name: str, value: object) -> dict[str, Any]:
         return owner._parameters
     stores = _stores(owner)
     return next((store for store in stores if name in store), stores[-1])
+
+
+def _forget_removed(optimizer: Optimizer) -> None:
+    """Remove what steps have stored about parameters that are in no group: with it, `state_dict()` would raise."""
+    for member in members_of(optimizer):
+        held = {id(each) for group in member.param_groups for each in group["params"]}
+        for key in [each for each in member.state if isinstance(each, Tensor) and id(each) not in held]:
+            del member.state[key]
 
 
 def _shorten(items: list[Any], length: int) -> None:

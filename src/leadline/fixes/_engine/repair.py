@@ -40,7 +40,8 @@ from leadline.records.codec import read_text
 from leadline.records.repair import RepairReport
 from leadline.report.snippet import put_together
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.restore import preserve_process_state
+from leadline.tracer.restore import preserve_state
+from leadline.tracer.shield import shielded
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -61,6 +62,7 @@ _APPLIED: WeakKeyDictionary[nn.Module, list[AppliedRecipe]] = WeakKeyDictionary(
 with it."""
 
 
+@shielded
 def apply_recipe(
     model: nn.Module, recipe: Recipe | Mapping[str, Any] | str | Path, optimizer: Optimizers | None = None
 ) -> nn.Module:
@@ -80,6 +82,7 @@ def apply_recipe(
     return model
 
 
+@shielded
 def undo_recipe(model: nn.Module) -> nn.Module:
     """Undo the recipe that was applied last, also in the optimizer, and return the model.
 
@@ -202,6 +205,7 @@ class Repair:
         yield from self.report.__rich_console__(console, options)
 
 
+@shielded
 def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     case: Case,
     budget: BudgetInput = None,
@@ -219,7 +223,7 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     as changes of them where that is possible.
     """
     time = budget_of(budget, clock or clock_for(case))
-    with preserve_process_state():
+    with preserve_state(case):
         batches = read_batches(case, CONFIRMATION_LENGTH * MAX_TRIAL_STEPS)
         own = replace(case, model=unwrap(case.model))
         trials = Trials(batches=batches, budget=time, progress=progress)

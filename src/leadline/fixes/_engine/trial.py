@@ -8,7 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, cast
@@ -21,10 +21,11 @@ from leadline.case import Case, Inputs, Progress, describe, split_batch
 from leadline.errors import CopyError, InputError
 from leadline.fixes._engine.copy import copy_case
 from leadline.joint_optimizer import needs_closure
-from leadline.readings.update.optimizer_state import suspend_step_hooks
+from leadline.readings.update.step_hooks import suspend_step_hooks
 from leadline.tracer.inputs import call_model, copy_batch, find_loss, unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.restore import preserve_state
+from leadline.tracer.shield import atomic_contextmanager
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -288,14 +289,11 @@ def _optimizer(case: Case) -> Optimizer:
     )
 
 
-@contextmanager
+@atomic_contextmanager
 def _preserve(case: Case) -> Iterator[None]:
     """Restore the original too: a loss or a hook of the copy may still refer to it."""
-    models = [index_model(unwrap(case.model))]
-    if isinstance(case.loss, nn.Module):
-        models.append(index_model(case.loss))
     with ExitStack() as stack:
-        stack.enter_context(preserve_state(models))
+        stack.enter_context(preserve_state(case))
         if (
             "torch._dynamo" in sys.modules
         ):  # otherwise nothing is compiled, and importing dynamo takes a second

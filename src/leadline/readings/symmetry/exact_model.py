@@ -6,7 +6,6 @@ The model is not copied: its tensors are replaced during the runs and restored a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -19,8 +18,9 @@ from leadline.ops.arguments import EPS_ARGUMENTS
 from leadline.ops.table import canonical_name
 from leadline.tracer.inputs import call_model, copy_inference_tensors, find_loss, unwrap
 from leadline.tracer.names import ModelIndex, index_model
-from leadline.tracer.process import run_eagerly
-from leadline.tracer.restore import preserve_state
+from leadline.tracer.process import run_passes
+from leadline.tracer.restore import StateGuard, active_mode, preserve_state
+from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
 T = TypeVar("T")
@@ -94,11 +94,11 @@ class ReadRecorder(TorchFunctionMode):
 class ExactModel:
     """A model whose parameters can be set for each run; `open_exact_model` makes it."""
 
-    def __init__(self, case: Case, indexes: Sequence[ModelIndex], seed: int) -> None:
-        self.parameters = {named.names[0]: named.item for named in indexes[0].parameters.values()}
-        self.buffers = [named.item for named in indexes[0].buffers.values()]
+    def __init__(self, case: Case, model_index: ModelIndex, guard: StateGuard, seed: int) -> None:
+        self.parameters = {named.names[0]: named.item for named in model_index.parameters.values()}
+        self.buffers = [named.item for named in model_index.buffers.values()]
         self.start = {name: parameter.data for name, parameter in self.parameters.items()}
-        self._case, self._indexes, self._seed = case, indexes, seed
+        self._case, self._guard, self._seed = case, guard, seed
 
     def run(
         self, values: Mapping[str, Tensor], eps: frozenset[float], then: Callable[[list[Tensor]], T]
@@ -107,14 +107,17 @@ class ExactModel:
 
         Each run starts from the same state and random numbers; earlier runs have no effect on it.
         """
-        with preserve_state(self._indexes):
+        try:
             for name, value in {**self.start, **values}.items():
+                self.parameters[name].grad = None
                 self.parameters[name].data = value.clone()
             torch.manual_seed(self._seed)
-            with ExactMode(eps):
+            with active_mode(ExactMode(eps)):
                 inputs = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, self._case.inputs)
                 outputs = self._observed(call_model(self._case.model, inputs))
             return then(outputs)
+        finally:
+            self._guard.rewind()
 
     def _observed(self, output: Any) -> list[Tensor]:
         """The tensors that the loss reads; without a loss function, those that `default_loss` reads."""
@@ -122,7 +125,7 @@ class ExactModel:
             return output_tensors(output)
         tensors = [each for each in tensors_in(output) if _is_number(each)]
         recorder = ReadRecorder()
-        with recorder:
+        with active_mode(recorder):
             find_loss(output, self._case.loss, self._case.targets)
         return [each for each in tensors if id(each) in recorder.tensor_ids] or tensors
 
@@ -145,7 +148,7 @@ def default_loss(output: Any) -> Tensor:
     return torch.stack(pieces).sum() if pieces else find_loss(output, None)
 
 
-@contextmanager
+@atomic_contextmanager
 def open_exact_model(case: Case, *, seed: int = 0) -> Iterator[ExactModel]:
     """The model in double precision; everything is restored afterwards."""
     model = unwrap(case.model)
@@ -156,17 +159,16 @@ def open_exact_model(case: Case, *, seed: int = 0) -> Iterator[ExactModel]:
     wide = Case(model, _double(inputs), _double(targets), case.loss)
     with (
         unfrozen(model),
-        preserve_state(indexes),
-        run_eagerly(),
-        torch.inference_mode(mode=False),
-        torch.enable_grad(),
+        preserve_state(case),
+        run_passes(),
         _doubled(tensors),
+        preserve_state(wide) as guard,
     ):
         torch.set_default_dtype(torch.float64)
-        yield ExactModel(wide, indexes, seed)
+        yield ExactModel(wide, indexes[0], guard, seed)
 
 
-@contextmanager
+@atomic_contextmanager
 def unfrozen(model: nn.Module) -> Iterator[None]:
     """Make all parameters trainable for the duration if all of them are frozen."""
     parameters = [named.item for named in index_model(unwrap(model)).parameters.values()]
@@ -182,7 +184,7 @@ def unfrozen(model: nn.Module) -> Iterator[None]:
             each.requires_grad = False
 
 
-@contextmanager
+@atomic_contextmanager
 def _doubled(tensors: Sequence[Tensor]) -> Iterator[None]:
     originals = [(tensor, tensor.data) for tensor in tensors if _is_number(tensor)]
     try:

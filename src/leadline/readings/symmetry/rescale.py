@@ -148,7 +148,7 @@ def shrunk_copy(
         reached, drift = _smallest_factor(exact, symmetry, direction, requested, tolerance)
     if reached > requested:
         limit = EpsLimit(requested=requested, reached=reached, drift=drift, tolerance=tolerance)
-        warnings.warn(limit, stacklevel=3)  # the caller of `leadline.shrink`
+        warnings.warn(limit, stacklevel=4)  # the caller of `leadline.shrink`, which is shielded
     return _rescaled_copy(model, symmetry, _times(direction, reached))
 
 

@@ -18,6 +18,7 @@ from leadline.case import Case
 from leadline.readings.symmetry.exact_model import ExactModel, open_exact_model
 from leadline.records import Symmetry
 from leadline.tracer import stats
+from leadline.tracer.shield import shielded
 
 # Derived: double precision through a thousand ops leaves 1e-12; a wrong exponent changes outputs by far more than 1e-8.
 MAX_DRIFT = 1e-8
@@ -92,6 +93,7 @@ class Verification:
         )
 
 
+@shielded
 def verify(symmetry: Symmetry, case: Case, *, seed: int = 0, passes: int | None = None) -> Verification:
     """Compare the group that was read from the trace with measurements on the model itself."""
     names = [each.name for each in symmetry.tensors]

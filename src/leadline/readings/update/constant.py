@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
@@ -31,9 +31,8 @@ from leadline.ops.arguments import argument, value_of
 from leadline.records import Op, Trace
 from leadline.tracer.calls import OpPlan, plan_for
 from leadline.tracer.inputs import call_model, copy_batch, find_loss, unwrap
-from leadline.tracer.names import index_model
-from leadline.tracer.process import run_eagerly
-from leadline.tracer.restore import preserve_state
+from leadline.tracer.process import run_passes
+from leadline.tracer.restore import active_mode, preserve_state
 
 CLASS_LOSSES = frozenset({"cross_entropy", "nll_loss"})
 # Derived: half the width of the interval of logits to search; beyond it a binary cross entropy is below 1e-13.
@@ -98,13 +97,7 @@ def constant_loss_of(case: Case, trace: Trace) -> float | None:
     model, terms = unwrap(case.model), loss_terms(trace)
     if trace.loss is None or not terms:
         return None
-    indexes = [index_model(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
-    with (
-        preserve_state(indexes) as guard,
-        run_eagerly(),
-        torch.inference_mode(mode=False),
-        torch.enable_grad(),
-    ):
+    with preserve_state(case) as guard, run_passes():
 
         def loss() -> float:
             guard.rewind()
@@ -147,7 +140,7 @@ def _run(constants: ConstantOutputs, passes: Sequence[Callable[[], float]]) -> l
     losses = []
     for each in passes:
         constants.occurrences.clear()
-        with constants:
+        with active_mode(constants):
             losses.append(each())
     return losses
 

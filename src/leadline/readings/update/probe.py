@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils._pytree import tree_map_only
 from leadline.case import Case
 from leadline.errors import InputError
 from leadline.joint_optimizer import members_of, needs_closure
-from leadline.readings.update.optimizer_state import preserve_optimizer, suspend_step_hooks
+from leadline.readings.update.step_hooks import suspend_step_hooks
 from leadline.tracer import stats
 from leadline.tracer.inputs import (
     call_model,
@@ -27,9 +26,10 @@ from leadline.tracer.inputs import (
     unwrap,
 )
 from leadline.tracer.names import ModelIndex, index_model
-from leadline.tracer.process import run_eagerly
+from leadline.tracer.process import run_passes
 from leadline.tracer.recorder import Recorder
-from leadline.tracer.restore import WriteGuard, hide_gradients, preserve_state
+from leadline.tracer.restore import StateGuard, hide_gradients, preserve_state
+from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.values import tensors_in
 
 Tensors = list[Tensor]
@@ -49,15 +49,13 @@ class StepProbe:
     case: Case
     model: nn.Module
     model_index: ModelIndex
-    guard: WriteGuard
+    guard: StateGuard
     optimizer: Optimizer
     names: list[str]
     """Names of the parameters that the optimizer moves, in the order of all lists of tensors here."""
     parameters: Tensors
     start: Tensors
     """Copies of the parameters before the first step."""
-    rewind: Callable[[], object]
-    """Restores parameters and optimizer to their state before the first step."""
     batch: tuple[Any, Any]
     """Inputs and targets of the next pass; at first those of the case."""
     seed: int | None = None
@@ -160,7 +158,7 @@ class StepProbe:
 
         It has no rate, needs a closure, or refuses a rate beyond the range of its parameters (65504 in float16).
         """
-        self.rewind()
+        self.guard.rewind_step()
         groups = [group for group in self.optimizer.param_groups if group.get("lr") is not None]
         if not groups or needs_closure(self.optimizer):
             return False
@@ -172,7 +170,7 @@ class StepProbe:
                 group["lr"] = rate * factor
             self.first_moving_step(None)
         except (RuntimeError, InputError):
-            self.rewind()
+            self.guard.rewind_step()
             return False
         finally:
             for group, rate in zip(groups, rates, strict=True):
@@ -204,7 +202,7 @@ class StepProbe:
                 torch._foreach_add_([values[i] for i in others], deltas, alpha=multiple)
 
 
-@contextmanager
+@atomic_contextmanager
 def open_probe(case: Case) -> Iterator[StepProbe]:
     """A probe of the case; on exit, also after an error, model and optimizer are bit for bit as before."""
     model = unwrap(case.model)
@@ -214,16 +212,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
     check_optimizer(optimizer, model_index)
     names, parameters, foreign = _split_parameters(optimizer, model_index)
     _check_parameters(names, parameters)
-    guarded = [model_index, index_model(case.loss)] if isinstance(case.loss, nn.Module) else [model_index]
-    with (
-        preserve_state(guarded) as guard,
-        hide_gradients(foreign),
-        preserve_optimizer(optimizer, [*parameters, *foreign]) as snapshot,
-        run_eagerly(),
-        torch.inference_mode(mode=False),
-        torch.enable_grad(),
-    ):
-        guard.before_write(list(_parameters_outside(model_index, parameters)))
+    with preserve_state(case, makes_steps=True) as guard, hide_gradients(foreign), run_passes():
         yield StepProbe(
             case=case,
             batch=(case.inputs, case.targets),
@@ -233,17 +222,8 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
             optimizer=optimizer,
             names=names,
             parameters=parameters,
-            start=snapshot.copies[: len(parameters)],
-            rewind=snapshot.rewind,
+            start=guard.values_of(parameters),
         )
-
-
-def _parameters_outside(model_index: ModelIndex, parameters: Tensors) -> Iterator[Tensor]:
-    """The model's parameters that the optimizer does not hold; a forward pass may still write into them."""
-    held = {id(parameter) for parameter in parameters}
-    for named in model_index.parameters.values():
-        if id(named.item) not in held:
-            yield named.item
 
 
 def _split_parameters(optimizer: Optimizer, model_index: ModelIndex) -> tuple[list[str], Tensors, Tensors]:

@@ -27,6 +27,7 @@ from leadline.readings.update.limits import (
 from leadline.readings.update.probe import BeforeStep, StepProbe, open_probe
 from leadline.records import BlockStep, DepthRange, Gap, ParameterStep, Profile, Update
 from leadline.tracer.optimizer import read_optimizer
+from leadline.tracer.shield import shielded
 
 # Heuristic: a loss that is a mean of many terms is off by a few units in the last place.
 LOSS_ROUNDING_ULPS = 4.0
@@ -55,6 +56,7 @@ class _Measurement:
     """Outputs before the step."""
 
 
+@shielded
 def read_update(
     case: Case,
     profile: Profile | None,
@@ -125,7 +127,7 @@ def _measure_step(
     deltas = sums.differences(probe.parameters, probe.start)
     first, outputs_after = probe.evaluate()
     if probe.overwrites_gradients:
-        probe.rewind()
+        probe.guard.rewind_step()
         grads = probe.gradient()[2]
     slope = sum(sums.inner_products(grads, deltas))
     change = sums.root_mean_square(_differences(outputs_after, outputs))

@@ -176,7 +176,7 @@ def _best_run(probe: StepProbe, batches: RehearsalBatches, *, is_reset: bool) ->
 def _run(
     probe: StepProbe, batches: RehearsalBatches, *, lr: float, is_reset: bool, steps: int
 ) -> ReferenceRun:
-    probe.rewind()
+    probe.guard.rewind_step()
     if is_reset:
         with torch.no_grad():
             reset_parameters(probe.model, seed=0)

@@ -1,0 +1,280 @@
+"""Signals do not interrupt Leadline halfway: state that it changed is restored whatever a signal handler raises.
+
+Schedulers and timeouts install handlers that raise (SIGTERM, SIGALRM, Ctrl-C), and such an exception can appear between
+any two bytecodes. While a `shielded` function runs, each of these handlers is wrapped. The wrapper calls the handler as
+usual while the user's own code runs. In Leadline's own code it lets one exception through, and from then on holds
+further signals back until everything is restored. So at most one exception can hit the code that restores, and two
+things make that one harmless: each context manager of `atomic_contextmanager` is listed from before it changes anything
+until it has restored everything, and the shielded function closes what is still in the list.
+
+A wrapper that is left behind does nothing but call the user's handler: it acts only while the frame of the shielded
+function is on the stack.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
+from types import CodeType, FrameType, TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Handler = Callable[[int, FrameType | None], Any]
+
+USER_CODE: set[CodeType] = set()
+"""The functions through which Leadline calls the user's code; whatever they call may be interrupted."""
+_SIGNALS = tuple(sorted(set(signal.Signals) & signal.valid_signals()))
+
+
+def shielded(function: Callable[P, T]) -> Callable[P, T]:
+    """Let a function restore what it changed, whatever signal handlers raise while it runs."""
+
+    @wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        layer = _Layer(sys._getframe())
+        with (
+            layer,
+            layer,
+        ):  # the outer one does what an exception at the first bytecode of the inner exit prevented
+            return function(*args, **kwargs)
+
+    return run
+
+
+def atomic_contextmanager(function: Callable[P, Iterator[T]]) -> Callable[P, AbstractContextManager[T]]:
+    """Like `contextlib.contextmanager`, but signal handlers do not run during entry and exit."""
+    interruptible = contextmanager(function)
+
+    @wraps(function)
+    def make(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[T]:
+        return _AtomicContext(interruptible(*args, **kwargs))
+
+    return make
+
+
+class Shield:
+    """The state of one shielded call in one thread."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self.frame: FrameType | None = frame
+        """The frame of the shielded call; None once it is over."""
+        self.contexts: list[_AtomicContext[Any]] = []
+        """Atomic contexts that were entered and not yet left, outermost first."""
+        self.is_restoring = False
+        """While True, signals are held back."""
+        self.raised: BaseException | None = None
+        """What a handler raised in Leadline's own code."""
+        self._held_back: list[tuple[Handler, int, FrameType | None]] = []
+        self._handlers: dict[int, _HeldBackHandler] = {}
+
+    def wrap_handlers(self) -> None:
+        """Wrap the handlers that Python calls; only the main thread receives signals, and only it may do this."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in _SIGNALS:
+            handler: Any = signal.getsignal(number)
+            while isinstance(handler, _HeldBackHandler):  # left behind by a call that is over
+                handler = handler.handler
+            if callable(handler):
+                self._handlers[number] = _HeldBackHandler(self, handler)
+                signal.signal(number, self._handlers[number])
+
+    def hand_back(self) -> None:
+        """Install the user's handlers again, except where the user's code installed another one meanwhile."""
+        for number, wrapper in list(self._handlers.items()):
+            if signal.getsignal(number) is wrapper:
+                signal.signal(number, wrapper.handler)
+            self._handlers.pop(number, None)
+
+    def hold_back(self, handler: Handler, number: int, frame: FrameType | None) -> None:
+        self._held_back.append((handler, number, frame))
+
+    def deliver(self) -> None:
+        """Call the handlers of the signals that were held back."""
+        while self._held_back:
+            self.call(*self._held_back.pop(0))
+
+    def call(self, handler: Handler, number: int, frame: FrameType | None) -> None:
+        """Call a handler; if it raises, further signals are held back until everything is restored."""
+        self.is_restoring = True
+        try:
+            handler(number, frame)
+        except BaseException as error:
+            self.raised = error
+            raise
+        self.is_restoring = False
+
+    def close_contexts(self) -> None:
+        """Leave the contexts whose own exit an exception prevented, innermost first, all of them."""
+        while self.contexts:
+            context = self.contexts.pop()
+            try:
+                context.abandon()
+            finally:
+                self.close_contexts()
+
+
+class _HeldBackHandler:
+    """Stands in for a signal handler of the user while a shielded function runs."""
+
+    def __init__(self, shield: Shield, handler: Handler) -> None:
+        self.shield, self.handler = shield, handler
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        runs_user_code = False
+        each = frame
+        while each is not None and each is not self.shield.frame:
+            runs_user_code = runs_user_code or each.f_code in USER_CODE
+            each = each.f_back
+        if each is None:  # the shielded call is over
+            self.shield.hand_back()
+            self.handler(number, frame)
+        elif runs_user_code:
+            self.handler(number, frame)
+        elif self.shield.is_restoring:
+            self.shield.hold_back(self.handler, number, frame)
+        else:
+            self.shield.call(self.handler, number, frame)
+            self.shield.deliver()
+
+
+class _Layer:
+    """Opens a shield, or does nothing inside another one; every exit restores what is not restored yet."""
+
+    def __init__(self, frame: FrameType) -> None:
+        self._frame: FrameType | None = frame
+        self.shield: Shield | None = None
+
+    def __enter__(self) -> None:
+        if self.shield is not None or self._frame is None or current_shield() is not None:
+            return
+        self.shield = _CURRENT.shield = Shield(self._frame)
+        try:
+            self.shield.wrap_handlers()
+        except BaseException:
+            self._close(self.shield)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shield = self.shield
+        if shield is None:
+            return
+        shield.is_restoring = True
+        self._close(shield)
+        if (
+            error is None and shield.raised is not None
+        ):  # a handler's exception that Leadline's own code caught
+            raise shield.raised
+        shield.deliver()
+
+    def _close(self, shield: Shield) -> None:
+        shield.is_restoring = True
+        shield.close_contexts()
+        shield.hand_back()
+        if _CURRENT.shield is shield:
+            _CURRENT.shield = None
+        shield.frame = self._frame = None
+        self.shield = None
+
+
+class _Current(threading.local):
+    shield: Shield | None = None
+
+
+_CURRENT = _Current()
+
+
+def current_shield() -> Shield | None:
+    """The shield of this thread whose call is still running."""
+    shield = _CURRENT.shield
+    if shield is None:
+        return None
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame is not shield.frame:
+        frame = frame.f_back
+    return shield if frame is not None else None
+
+
+class _HoldingBack:
+    """Holds signals back; without a shield, one of its own does so."""
+
+    def __init__(self, shield: Shield | None) -> None:
+        self._shield = shield
+        self._own = Shield(sys._getframe()) if shield is None else None
+        self._was_restoring = False
+
+    def __enter__(self) -> None:
+        shield = self._own or self._shield
+        assert shield is not None  # there is one or the other
+        if self._own is not None:
+            self._own.frame = sys._getframe(1)
+            self._own.wrap_handlers()
+        self._was_restoring, shield.is_restoring = shield.is_restoring, True
+
+    def __exit__(self, *_: object) -> None:
+        shield = self._own or self._shield
+        assert shield is not None
+        if self._own is not None:
+            self._own.hand_back()
+            self._own.frame = None
+        shield.is_restoring = self._was_restoring
+        if not self._was_restoring:
+            shield.deliver()
+
+
+class _AtomicContext(AbstractContextManager[T]):
+    """A context manager of a generator that is entered and left as a whole."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self._shield: Shield | None = None
+        self._is_entered = False
+
+    def __enter__(self) -> T:
+        self._shield = current_shield()
+        if self._shield is not None:
+            self._shield.contexts.append(self)
+        try:
+            with _HoldingBack(self._shield):
+                value: T = self._inner.__enter__()
+                self._is_entered = True
+        except BaseException:
+            self.__exit__(*sys.exc_info())
+            raise
+        return value
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        is_suppressed: bool | None = None
+        try:
+            with _HoldingBack(self._shield):
+                is_suppressed = self._leave(kind, error, trace)
+        except BaseException:
+            self._leave(kind, error, trace)  # the exception came before signals were held back
+            raise
+        return is_suppressed
+
+    def _leave(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        """Leave the generator, unless that is done."""
+        if self._shield is not None and self in self._shield.contexts:
+            self._shield.contexts.remove(self)
+        if not self._is_entered:
+            return None
+        self._is_entered = False
+        is_suppressed: bool | None = self._inner.__exit__(kind, error, trace)
+        return is_suppressed
+
+    def abandon(self) -> None:
+        """Restore what this context changed, because an exception prevented its exit."""
+        self._is_entered = False
+        self._inner.gen.close()

@@ -1,0 +1,172 @@
+"""Handlers of SIGTERM and SIGALRM that raise, at any moment and twice in a row, leave nothing changed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+import torch
+from torch import nn
+
+import leadline
+from leadline.tracer.shield import atomic_contextmanager, shielded
+from tests.support.faults.campaign import warm_up
+from tests.support.faults.signals import (
+    SIGNALS,
+    VERBS,
+    Opcodes,
+    Timeout,
+    noisy_case,
+    raising_handlers,
+    run_at_random,
+    run_with,
+)
+
+warm_up()
+
+
+def opcodes_in(verb: str) -> int:
+    run_with(Opcodes(), VERBS[verb], noisy_case())  # what is loaded late is loaded now
+    run_with(counted := Opcodes(), VERBS[verb], noisy_case())
+    return counted.count
+
+
+def sweep(verb: str, points: int, gaps: list[int | None]) -> dict[tuple[int, int | None], list[str]]:
+    """What was left changed, by opcode of the first signal and distance of the second; empty if nothing was."""
+    count = opcodes_in(verb)
+    places = sorted({1 + round(point * (count - 1) / (points - 1)) for point in range(points)})
+    found = {}
+    for number, place in enumerate(places):
+        gap = gaps[number % len(gaps)]
+        left = run_with(Opcodes(place, gap), VERBS[verb], noisy_case())
+        if left:
+            found[place, gap] = left
+    return found
+
+
+@pytest.mark.parametrize("verb", ["trace", "update"])
+def test_a_signal_at_any_opcode_that_restores_leaves_nothing_changed(verb: str):
+    assert sweep(verb, 24, [None]) == {}
+
+
+@pytest.mark.parametrize("verb", ["trace", "update"])
+def test_two_signals_in_a_row_leave_nothing_changed(verb: str):
+    assert sweep(verb, 24, [1, 2, 3, 5]) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("gaps", [[None], [1, 2, 3, 4, 5, 7, 10, 15]], ids=["one", "two"])
+@pytest.mark.parametrize("verb", ["trace", "update", "check"])
+def test_signals_at_many_opcodes_leave_nothing_changed(verb: str, gaps: list[int | None]):
+    assert sweep(verb, 100 if verb == "check" else 600, gaps) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("signals", [1, 2])
+@pytest.mark.parametrize("verb", ["trace", "update"])
+def test_timers_at_random_moments_leave_nothing_changed(verb: str, signals: int):
+    VERBS[verb](noisy_case())
+    start = time.perf_counter()
+    VERBS[verb](noisy_case())
+    seconds = time.perf_counter() - start
+    results = [run_at_random(VERBS[verb], seconds, seed, signals) for seed in range(300)]
+    assert sum(came for came, _ in results) > 100
+    assert [left for _, left in results if left] == []
+
+
+def test_a_signal_in_the_users_own_code_is_raised_there():
+    class Waits(nn.Linear):
+        caught = False
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            try:
+                signal.raise_signal(signal.SIGALRM)
+            except Timeout:  # as a timeout inside a model does
+                Waits.caught = True
+            return super().forward(x)
+
+    with raising_handlers(1):
+        trace = leadline.trace(Waits(2, 2), torch.randn(3, 2), loss=torch.sum)
+    assert [op.name for op in trace.ops] == ["linear", "sum"]
+
+
+def test_a_signal_that_comes_while_state_is_restored_is_raised_afterwards():
+    order = []
+
+    @atomic_contextmanager
+    def changing():
+        yield
+        signal.raise_signal(signal.SIGTERM)
+        order.append("restored")
+
+    @shielded
+    def work() -> None:
+        with changing():
+            order.append("changed")
+        order.append("not reached")
+
+    with raising_handlers(1), pytest.raises(Timeout):
+        work()
+    assert order == ["changed", "restored"]
+
+
+def test_an_exception_of_a_handler_is_raised_even_if_leadline_caught_it():
+    @shielded
+    def work() -> None:
+        with suppress(BaseException):  # as code does that tries something of the user's
+            signal.raise_signal(signal.SIGTERM)
+
+    with raising_handlers(1), pytest.raises(Timeout):
+        work()
+
+
+def test_handlers_that_do_not_raise_run_at_once():
+    with raising_handlers(0) as came:
+
+        @shielded
+        def work() -> int:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return len(came)
+
+        assert work() == 1
+
+
+def test_handlers_are_the_users_own_afterwards():
+    with raising_handlers(0):
+        before = [signal.getsignal(each) for each in SIGNALS]
+        leadline.trace(nn.Linear(2, 2), torch.randn(3, 2), loss=torch.sum)
+        assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_a_handler_that_the_model_installs_stays():
+    def own(number: int, frame: object) -> None:
+        pass
+
+    class Installs(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            signal.signal(signal.SIGALRM, own)
+            return super().forward(x)
+
+    with raising_handlers(0):
+        leadline.trace(Installs(2, 2), torch.randn(3, 2), loss=torch.sum)
+        assert signal.getsignal(signal.SIGALRM) is own
+
+
+def test_a_verb_in_another_thread_leaves_the_handlers_alone():
+    found = []
+
+    def work() -> None:
+        leadline.trace(nn.Linear(2, 2), torch.randn(3, 2), loss=torch.sum)
+        found.append(signal.getsignal(signal.SIGTERM))
+
+    with raising_handlers(0):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert found == [signal.getsignal(signal.SIGTERM)]
