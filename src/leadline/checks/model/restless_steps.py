@@ -68,7 +68,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="error" if rehearsal.has_spike else "warning",
         where="the optimizer",
-        message=f"{plural(rehearsal.steps, 'step')}{setting} {on_batches(rehearsal.batches)} {_describe(rehearsal)}",
+        message=f"{plural(rehearsal.steps, 'step')}{setting} {on_batches(rehearsal)} {_describe(rehearsal)}",
         action=_action(profile.update),
         evidence={
             "first": rehearsal.first,
