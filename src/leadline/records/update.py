@@ -184,7 +184,7 @@ class ReferenceRun(msgspec.Struct, frozen=True, kw_only=True):
     is_reset: bool
     """Its layers were initialized anew, as torch does it; otherwise it starts from the user's weights."""
     held_out: float | None = None
-    """Loss at the end on the batch that it is not trained on."""
+    """Lowest loss on the samples that it is not trained on, of those after 8, 16, 32 ... steps."""
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,9 +206,10 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[float, ...] = ()
     """Before the first step, on each of several batches that take turns; empty for one batch."""
     held_out: float | None = None
-    """Loss at the end on samples that the steps do not see; None if there are none."""
+    """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without such
+    samples."""
     held_out_early: float | None = None
-    """The same after as many steps as a reference makes; None if the rehearsal is shorter."""
+    """The same within as many steps as a reference makes."""
     is_split: bool = False
     """The case has one batch, so the steps see half of its samples, and the others are held out."""
     references: tuple[ReferenceRun, ...] = ()
@@ -235,8 +236,10 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def to_beat(self) -> float:
-        """$L_s$."""
-        return self.first if self.constant is None else min(self.first, self.constant)
+        """$L_s$; where it is known, no more than the first loss of the network with new weights."""
+        known = [self.first] if self.constant is None else [self.first, self.constant]
+        fresh = [run.losses[0] for run in self.references if run.is_reset]
+        return min(*known, *filter(math.isfinite, fresh), math.inf)
 
     @property
     def beginning(self) -> Rehearsal:
@@ -278,8 +281,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def held_out_share(self) -> float | None:
         """Progress on the held-out samples over that of the better reference; None if none of them generalizes."""
-        loss = self.held_out if self.held_out_early is None else self.held_out_early
-        progress = None if loss is None else self.progress_at(loss)
+        progress = None if self.held_out_early is None else self.progress_at(self.held_out_early)
         return progress / self._held_out_reference if progress is not None and self.generalizes else None
 
     @property

@@ -40,7 +40,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     r"""A few steps raise the loss and end no better than a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 256 steps on the batch (or on the first four
+    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 256 steps on half of the batch (or on the first few
     in turn, if the case has more), which are undone. Fires if some step takes the loss of a batch to more than
     `MAX_RISE` = 1.3 times its lowest value before (or to NaN), the last loss is not `MIN_FALLING_PROGRESS` = 10 % below
     that of the best constant output (for classes, the entropy of their shares), and the loss does not settle: its

@@ -34,11 +34,11 @@ def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     A rehearsal: the user's optimizer makes 64 to `MAX_REHEARSAL_STEPS` = 256 steps on half of the batch (or on the
-    first few in turn, if the case has more), which are undone. Fires if the last loss is less than `MIN_FALLING_PROGRESS` = 10 %
-    below that of the best output that is the same for every sample (for classes, the entropy of their shares), and the
-    last quarter of the steps lowered it by less than `MIN_MOVING_FALL` = 0.2 %. A loss that moves more is judged after
-    256 steps: fires if it is above that of a constant output and does not approach it fast. Where the loss of a
-    constant output is unknown, the last loss must not be below the first. The warm-up of a
+    first few in turn, if the case has more), which are undone. Fires if the last loss is less than
+    `MIN_FALLING_PROGRESS` = 10 % below that of the best output that is the same for every sample (for classes, the
+    entropy of their shares), and the last quarter of the steps lowered it by less than `MIN_MOVING_FALL` = 0.2 %. A
+    loss that moves more is judged after 256 steps: fires if it is above that of a constant output and does not approach
+    it fast. Where the loss of a constant output is unknown, the last loss must not be below the first. The warm-up of a
     `torch.optim.lr_scheduler` is shortened to 16 steps.
 
     ## Why it hurts

@@ -130,32 +130,41 @@ def _train(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches
             probe.seed = step if has_fresh_masks else None
             losses.append(probe.evaluate()[0] if step == steps else probe.gradient()[0].item())
             rehearsal = replace_fields(rehearsal, losses=tuple(losses))
-            if step == REFERENCE_STEPS:
-                rehearsal = replace_fields(rehearsal, held_out_early=_held_out_loss(probe, batches))
-            if step == steps or (_is_decided(rehearsal) and not _may_memorize(probe, batches, rehearsal)):
+            if _is_held_out_due(step):
+                rehearsal = _with_held_out(rehearsal, probe, batches)
+            is_decided = _is_decided(rehearsal) and not _may_memorize(rehearsal)
+            if step == steps or is_decided:
                 break
             set_rates(step)
             probe.step(None)
-    return replace_fields(rehearsal, held_out=_held_out_loss(probe, batches))
+    return rehearsal if _is_held_out_due(rehearsal.steps) else _with_held_out(rehearsal, probe, batches)
 
 
-def _may_memorize(probe: StepProbe, batches: RehearsalBatches, rehearsal: Rehearsal) -> bool:
+def _may_memorize(rehearsal: Rehearsal) -> bool:
     """Whether the loss fell far on the samples that the steps see, and more steps may yet lower it on the others."""
-    if not rehearsal.has_fallen_far or rehearsal.steps >= REFERENCE_STEPS:
-        return False
-    if rehearsal.steps % MIN_REHEARSAL_STEPS:  # not in every step, because it costs a pass
-        return True
-    return replace_fields(rehearsal, held_out=_held_out_loss(probe, batches)).only_memorizes
+    is_early = rehearsal.has_fallen_far and rehearsal.steps < REFERENCE_STEPS
+    return is_early and (rehearsal.only_memorizes or not _is_held_out_due(rehearsal.steps))
 
 
-def _held_out_loss(probe: StepProbe, batches: RehearsalBatches) -> float | None:
-    """The loss of the samples that the steps do not see; the probe goes on with its own batch."""
+def _is_held_out_due(step: int) -> bool:
+    """Whether the held-out samples are looked at after so many steps: 8, 16, 32 and so on, because it costs a pass."""
+    return step >= MIN_REHEARSAL_STEPS and step & (step - 1) == 0
+
+
+def _with_held_out(rehearsal: Rehearsal, probe: StepProbe, batches: RehearsalBatches) -> Rehearsal:
+    """The rehearsal with the lower of the losses that the held-out samples had before and have now."""
     if batches.held_out is None:
-        return None
-    batch = probe.batch
-    loss = _evaluation(probe, batches.held_out)()
-    probe.batch = batch
-    return loss
+        return rehearsal
+    loss = _lower(rehearsal.held_out, _evaluation(probe, batches.held_out)())
+    if rehearsal.steps > REFERENCE_STEPS:
+        return replace_fields(rehearsal, held_out=loss)
+    return replace_fields(rehearsal, held_out=loss, held_out_early=loss)
+
+
+def _lower(before: float | None, now: float) -> float:
+    """The lower of two losses, of which any may not be finite and the first not exist."""
+    losses = [each for each in (before, now) if each is not None and math.isfinite(each)]
+    return min(losses, default=now)
 
 
 @contextmanager
@@ -237,8 +246,10 @@ def _evaluation(probe: StepProbe, batch: Batch) -> Callable[[], float]:
     """A function that computes the loss of the batch."""
 
     def evaluate() -> float:
-        probe.batch = batch
-        return probe.evaluate()[0]
+        before, probe.batch = probe.batch, batch
+        loss = probe.evaluate()[0]
+        probe.batch = before
+        return loss
 
     return evaluate
 
@@ -318,13 +329,15 @@ def _run(
     for group in probe.optimizer.param_groups:
         group["lr"] = lr
     losses: list[float] = []
+    held_out = None
     for step in range(steps + 1):
         probe.batch = batches.trained[step % len(batches.trained)]
         losses.append(probe.gradient()[0].item())
+        if batches.held_out is not None and _is_held_out_due(step):
+            held_out = _lower(held_out, _evaluation(probe, batches.held_out)())
         if not math.isfinite(losses[-1]) or step == steps:
             break
         probe.step(None)
-    held_out = None if batches.held_out is None else _evaluation(probe, batches.held_out)()
     return ReferenceRun(losses=tuple(losses), lr=lr, is_reset=is_reset, held_out=held_out)
 
 
