@@ -94,12 +94,12 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and four choices)
     ones. `optimizer` may be a list, such as Muon and AdamW: all of them step together.
 
     If you pass an optimizer, two more measurements are made and undone. First, the optimizer makes one step, as in
-    `leadline.update`; this costs about three passes. Then it rehearses: it makes 8 to 256 steps on the batch, or on it
-    and the first few of `batches` in turn, until it is clear whether the network learns. If it learns little, Adam
-    trains it for comparison, in at most 192 more steps. From all of this comes the probability that the training works
-    (`Report.outlook`). `rehearse=128` makes at most 128 steps, `rehearse=False` skips the rehearsal and `update=False`
-    skips both; below 192 there is no comparison. `update=True` raises an error if the step cannot be measured; the
-    default reports it as not checked.
+    `leadline.update`; this costs about three passes. Then it rehearses: it makes 8 to 256 steps on half of the batch,
+    or on it and the first of `batches` in turn, until it is clear whether the network learns what also holds for
+    samples that it does not see. If it learns little, Adam trains it for comparison, in at most 192 more steps. From
+    all of this comes the probability that the training works (`Report.outlook`). `rehearse=128` makes at most 128
+    steps, `rehearse=False` skips the rehearsal and `update=False` skips both; below 192 there is no comparison.
+    `update=True` raises an error if the step cannot be measured; the default reports it as not checked.
 
     At most eight more forward passes, in eval mode, ask whether the network is asked the right question: what its
     outputs depend on and what the loss rewards. `probes=False` leaves them out.

@@ -60,8 +60,29 @@ def test_falling_behind_a_plain_recipe_lowers_the_chance():
     assert chance(2.2, 1.5, references=(reference(1.6),)) == pytest.approx(alone)
 
 
-def test_what_does_not_hold_on_another_batch_lowers_the_chance():
-    assert chance(2.2, 1.5, held_out=2.5) < chance(2.2, 1.5, held_out=1.5)
+def test_what_does_not_hold_on_other_samples_lowers_the_share_of_the_recipe():
+    recipe = ReferenceRun(losses=(2.2, 0.5), lr=1e-2, is_reset=True, held_out=1.0)
+    shares = [
+        quantities(rehearsed(2.2, 0.5, held_out=loss, held_out_early=loss, references=(recipe,)))
+        for loss in (2.5, 1.5, 1.0)
+    ]
+    assert [each["share of a plain recipe's progress"] for each in shares] == [0.0, 0.5, 1.0]
+
+
+def test_where_no_recipe_generalizes_only_the_trained_samples_count():
+    """Random labels can only be learned by heart."""
+    recipe = ReferenceRun(losses=(2.2, 0.5), lr=1e-2, is_reset=True, held_out=3.0)
+    measured = quantities(rehearsed(2.2, 0.5, held_out=4.0, held_out_early=4.0, references=(recipe,)))
+    assert measured["progress on other samples"] == measured["progress"] > 0
+    assert measured["share of a plain recipe's progress"] == 1.0
+
+
+def test_a_loss_above_that_of_a_fresh_network_is_no_progress():
+    fresh = ReferenceRun(losses=(2.3, 1.0), lr=1e-2, is_reset=True)
+    same = ReferenceRun(losses=(1e6, 1e5), lr=1e-2, is_reset=False)
+    alone = Rehearsal(losses=(1e6, 1e3))
+    assert alone.progress > 0.9
+    assert replace(alone, references=(same, fresh)).progress < 0
 
 
 def test_without_a_rehearsal_there_is_no_probability():

@@ -50,10 +50,9 @@ def quantities(profile: Profile) -> dict[str, float] | None:
     if rehearsal is None:
         return None
     progress = _progress(rehearsal, rehearsal.last)
-    held_out = progress if rehearsal.held_out is None else _progress(rehearsal, rehearsal.held_out)
     return {
         "progress": _bounded(progress, PROGRESS_BOUNDS),
-        "progress on another batch": _bounded(held_out, HELD_OUT_BOUNDS),
+        "progress on other samples": _bounded(_held_out_progress(rehearsal, progress), HELD_OUT_BOUNDS),
         "share of a plain recipe's progress": _share_of_reference(rehearsal),
         "weight decay": math.log10(1 + decay_per_step(profile) / DECAY_UNIT),
     }
@@ -90,10 +89,27 @@ def _progress(rehearsal: Rehearsal, loss: float) -> float:
     return (start - loss) / way
 
 
+def _held_out_progress(rehearsal: Rehearsal, progress: float) -> float:
+    """Progress on samples that were not trained on.
+
+    Where no reference makes any either, the data may have nothing in common (random numbers, say), so that learning by
+    heart is all there is: then the progress on the samples that were trained on.
+    """
+    if rehearsal.held_out is None or (rehearsal.references and not rehearsal.generalizes):
+        return progress
+    return _progress(rehearsal, rehearsal.held_out)
+
+
 def _share_of_reference(rehearsal: Rehearsal) -> float:
-    """The progress over that of the better reference after as many steps; 1 if the answer was clear without one."""
+    """The progress over that of the better reference after as many steps; 1 if the answer was clear without one.
+
+    What counts is the progress on samples that were not trained on, if a reference makes any.
+    """
     if not rehearsal.references:
         return 1.0
+    held_out_share = rehearsal.held_out_share
+    if held_out_share is not None:
+        return _bounded(held_out_share, (0.0, 1.0))
     shares = []
     for run in rehearsal.references:
         reached = _progress(rehearsal, rehearsal.end_of(run))

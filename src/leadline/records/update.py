@@ -149,6 +149,8 @@ class Update(NotebookCard, frozen=True, kw_only=True):
 MIN_LEARNED_PROGRESS = 0.2
 # Heuristic: half of the loss to beat is gone; more steps would not change the answer.
 CLEAR_PROGRESS = 0.5
+# Heuristic: half of the progress that is clear, on samples that the steps did not see.
+MIN_GENERAL_PROGRESS = CLEAR_PROGRESS / 2
 # Heuristic: half-way to having learned is enough for a loss that falls without interruption.
 MIN_FALLING_PROGRESS = MIN_LEARNED_PROGRESS / 2
 # Heuristic: a reference that learns less than this says nothing about what can be learned.
@@ -182,7 +184,7 @@ class ReferenceRun(msgspec.Struct, frozen=True, kw_only=True):
     is_reset: bool
     """Its layers were initialized anew, as torch does it; otherwise it starts from the user's weights."""
     held_out: float | None = None
-    """Loss at the end on the batch that it is not trained on."""
+    """Lowest loss on the samples that it is not trained on, of those after 8, 16, 32 ... steps."""
 
 
 class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +206,12 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[float, ...] = ()
     """Before the first step, on each of several batches that take turns; empty for one batch."""
     held_out: float | None = None
-    """Loss at the end on a batch that the steps do not see; None if the case has fewer than three batches."""
+    """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without such
+    samples."""
+    held_out_early: float | None = None
+    """The same within as many steps as a reference makes."""
+    is_split: bool = False
+    """The case has one batch, so the steps see half of its samples, and the others are held out."""
     references: tuple[ReferenceRun, ...] = ()
     """What plain recipes reach in a few steps; empty if the answer was clear without them."""
 
@@ -229,8 +236,10 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def to_beat(self) -> float:
-        """$L_s$."""
-        return self.first if self.constant is None else min(self.first, self.constant)
+        """$L_s$; where it is known, no more than the first loss of the network with new weights."""
+        known = [self.first] if self.constant is None else [self.first, self.constant]
+        fresh = [run.losses[0] for run in self.references if run.is_reset]
+        return min(*known, *filter(math.isfinite, fresh), math.inf)
 
     @property
     def beginning(self) -> Rehearsal:
@@ -264,6 +273,23 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         finite = [each for each in self.references if math.isfinite(self.end_of(each))]
         return min(finite, key=self.end_of, default=None)
 
+    @property
+    def generalizes(self) -> bool:
+        """Some reference learned what also holds for the samples that it did not see."""
+        return self._held_out_reference > MIN_REFERENCE_PROGRESS
+
+    @property
+    def held_out_share(self) -> float | None:
+        """Progress on the held-out samples over that of the better reference; None if none of them generalizes."""
+        progress = None if self.held_out_early is None else self.progress_at(self.held_out_early)
+        return progress / self._held_out_reference if progress is not None and self.generalizes else None
+
+    @property
+    def _held_out_reference(self) -> float:
+        losses = [each.held_out for each in self.references if each.held_out is not None]
+        progress = [self.progress_at(loss) for loss in losses]
+        return max((each for each in progress if each is not None), default=-math.inf)
+
     def share_of(self, run: ReferenceRun) -> float | None:
         """The progress over that of a reference after as many steps; None if the reference learned nothing either."""
         reached, progress = self.progress_at(self.end_of(run)), self.after(len(run.losses) - 1).progress
@@ -273,7 +299,9 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     def after(self, steps: int) -> Rehearsal:
         """The rehearsal as it was after so many steps; the losses at its end are not known then."""
-        return msgspec.structs.replace(self, losses=self.losses[: steps + 1], held_out=None, references=())
+        return msgspec.structs.replace(
+            self, losses=self.losses[: steps + 1], held_out=None, held_out_early=None, references=()
+        )
 
     @property
     def relative_fall(self) -> float | None:
@@ -309,10 +337,21 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return progress is not None and progress > MIN_LEARNED_PROGRESS and not self.has_spike
 
     @property
-    def is_clear(self) -> bool:
-        """It learned so much that neither more steps nor a comparison could change the answer."""
+    def has_fallen_far(self) -> bool:
+        """On the samples that the steps see, half of the loss to beat is gone."""
         progress = self.progress
         return progress is not None and progress > CLEAR_PROGRESS and not self.has_spike
+
+    @property
+    def is_clear(self) -> bool:
+        """It learned so much that neither more steps nor a comparison could change the answer."""
+        return self.has_fallen_far and not self.only_memorizes
+
+    @property
+    def only_memorizes(self) -> bool:
+        """It learned little of what also holds for the samples that it did not see; False if none are held out."""
+        progress = self.held_out_progress
+        return progress is not None and progress < MIN_GENERAL_PROGRESS
 
     @property
     def shows_learning(self) -> bool:

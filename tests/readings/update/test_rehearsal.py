@@ -17,7 +17,13 @@ import leadline
 from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.lab.demo import deep_mlp
-from leadline.readings.update.rehearsal import MIN_REHEARSAL_STEPS, rehearse
+from leadline.readings.update.rehearsal import (
+    MAX_BATCHES,
+    MIN_REHEARSAL_STEPS,
+    _first_batches,
+    rehearse,
+    split_samples,
+)
 from leadline.records import Rehearsal
 from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_STUCK_STEPS
 from leadline.tracer.trace import trace_case
@@ -47,17 +53,119 @@ def train(case: Case, steps: int) -> list[float]:
     return losses
 
 
-def test_the_losses_equal_those_of_training_on_the_batch():
+def half_of(case: Case) -> Case:
+    (inputs, targets), _ = split_samples((case.inputs, case.targets))
+    return replace(case, inputs=inputs, targets=targets)
+
+
+def test_the_losses_equal_those_of_training_on_half_of_the_batch():
     found = rehearsed(mlp_case(lr=0.05))
-    assert found.steps > MIN_STUCK_STEPS
-    assert list(found.losses) == pytest.approx(train(mlp_case(lr=0.05), found.steps), rel=1e-6)
+    assert found.is_split
+    assert found.steps >= MIN_STUCK_STEPS
+    trained = half_of(mlp_case(lr=0.05))
+    assert list(found.losses) == pytest.approx(train(trained, found.steps), rel=1e-6)
+
+
+def test_the_halves_of_a_batch_have_its_size_and_share_no_sample():
+    inputs, mask = {"x": torch.arange(9.0)}, torch.ones(2, 2)
+    halves = split_samples((inputs | {"mask": mask}, torch.arange(9)))
+    (first, first_targets), (second, second_targets) = halves
+    assert first["x"].shape == second["x"].shape == (9,)
+    assert first["mask"] is mask
+    assert torch.equal(first["x"], first_targets.float())
+    assert torch.equal(second["x"], second_targets.float())
+    assert set(first["x"].tolist()) | set(second["x"].tolist()) == set(range(9))
+    assert set(first["x"].tolist()).isdisjoint(second["x"].tolist())
+    assert split_samples((torch.ones(3, 2), None)) is None
+
+
+def test_labels_that_alternate_are_in_both_halves():
+    case = mlp_case(lr=0.05)
+    found = rehearsed(replace(case, targets=torch.arange(32) % 2))
+    assert found.is_split
+    assert found.constant == pytest.approx(math.log(2), rel=0.05)
+
+
+def test_what_is_learned_by_heart_does_not_end_the_rehearsal_at_once():
+    found = rehearsed(mlp_case(lr=1.0))  # the labels are random
+    assert found.has_fallen_far
+    assert found.only_memorizes
+    assert not found.is_clear
+    assert found.steps == len(found.references[0].losses) - 1
+    assert not found.generalizes
+    assert found.held_out_share is None
+
+
+def test_samples_that_belong_together_are_not_taken_apart():
+    class Neighbors(nn.Module):
+        """Adds to each sample the next one of the batch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layers(x + x.roll(1, 0))
+
+    case, model = mlp_case(lr=1.0), Neighbors()
+    targets = (case.inputs + case.inputs.roll(1, 0))[:, :4].argmax(1)
+    adam = torch.optim.Adam(model.parameters(), lr=0.02)
+    found = rehearsed(replace(case, model=model, targets=targets, optimizer=adam))
+    assert not found.is_split
+    assert found.held_out is None
+    assert found.learned
+
+
+def test_a_batch_whose_halves_the_model_refuses_is_trained_on_as_a_whole():
+    class Unique(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x.unique(dim=0)) < len(x):
+                raise ValueError("a sample occurs twice")
+            return self.layer(x)
+
+    case, model = mlp_case(lr=0.1), Unique()
+    found = rehearsed(replace(case, model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1)))
+    assert not found.is_split
+    assert found.steps
+
+
+def test_a_rate_that_is_warmed_up_is_rehearsed_at_its_full_value():
+    fatal, usual = (rehearsed(warming_up(rate)) for rate in (1e4, 0.5))
+    assert fatal.has_spike
+    assert usual.progress > 0.2
+    case = warming_up(1e4)
+    rehearsed(case)
+    assert case.optimizer.param_groups[0]["lr"] == 1e4 / 1000
+
+
+def warming_up(rate: float) -> Case:
+    case = mlp_case(lr=rate)
+    torch.optim.lr_scheduler.LambdaLR(case.optimizer, lambda step: min((step + 1) / 1000, 1.0))
+    return case
+
+
+def test_large_batches_are_few():
+    case = mlp_case(lr=0.05)
+    wide = torch.randn(32, 8).expand(2**19, 32, 8).reshape(-1, 8)  # half of the bytes that are allowed
+    many = [(wide, torch.randint(4, (len(wide),)))] * 4
+    large = replace(case, inputs=wide, targets=many[0][1], batches=many)
+    assert len(_first_batches(large).trained) == 1
+    assert (
+        len(_first_batches(replace(case, batches=[(case.inputs, case.targets)] * 40)).trained)
+        == MAX_BATCHES - 1
+    )
 
 
 def test_further_batches_take_turns():
     case = mlp_case(lr=0.05)
     other = (torch.randn(32, 8), torch.randint(4, (32,)))
-    found = rehearsed(replace(case, batches=[other]), steps=5)
+    found = rehearsed(replace(case, batches=[other, other]), steps=5)
     assert found.batches == 2
+    assert found.held_out is not None
     losses, trained = [], mlp_case(lr=0.05)
     for step in range(6):
         inputs, targets = other if step % 2 else (case.inputs, case.targets)
@@ -78,9 +186,12 @@ def test_reading_further_batches_leaves_the_random_numbers_alone():
 
 
 def test_it_ends_after_enough_progress_but_not_before_momentum_has_built_up():
-    found = rehearsed(mlp_case(lr=1.0))
+    case = mlp_case(lr=0.5)
+    side = torch.randint(2, (32,))
+    found = rehearsed(replace(case, inputs=case.inputs + 4 * side[:, None], targets=side))
     assert found.is_clear
-    assert not found.after(found.steps - 1).is_clear
+    assert found.steps % MIN_REHEARSAL_STEPS == 0
+    assert not found.after(found.steps - MIN_REHEARSAL_STEPS).is_clear or found.steps == MIN_REHEARSAL_STEPS
     assert rehearsed(mlp_case(lr=30.0), steps=MIN_REHEARSAL_STEPS).steps == MIN_REHEARSAL_STEPS
 
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
-from leadline.checks._steps import is_warming_up
 from leadline.records import Profile, ReferenceRun, Rehearsal
 from leadline.text import on_batches, plural
 
@@ -50,8 +49,8 @@ def behind_reference(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     A few batches can be learned by heart, and faster than what they have in common. A rate that is chosen for a long
-    training, or still being warmed up, learns more slowly at first. It is a note during the warm-up of a
-    `torch.optim.lr_scheduler`.
+    training learns more slowly at first, and so does one that a loop of your own is still warming up; the warm-up of a
+    `torch.optim.lr_scheduler` is shortened in the rehearsal.
 
     ## References
     Derived. Kingma & Ba 2015 for the recipe. Threshold: `benchmarks/atlas`, calibration families.
@@ -68,7 +67,7 @@ def behind_reference(profile: Profile) -> Iterator[Symptom]:
     is_recipe = own_share is not None and own_share < MIN_REFERENCE_SHARE
     shown = own if is_recipe else best
     yield Symptom(
-        severity="info" if is_warming_up(profile) else "warning",
+        severity="warning",
         where="the optimizer" if is_recipe else "the initial weights",
         message=_message(profile, rehearsal, shown),
         action=_action(profile, shown),
@@ -81,7 +80,7 @@ def _message(profile: Profile, rehearsal: Rehearsal, run: ReferenceRun) -> str:
     weights = "from weights as torch initializes them" if run.is_reset else "on all parameters"
     last = f"{rehearsal.last:.3g}" if math.isfinite(rehearsal.last) else "NaN or infinity"
     return (
-        f"{plural(rehearsal.steps, 'step')} of {name} {on_batches(rehearsal.batches)} took the loss from "
+        f"{plural(rehearsal.steps, 'step')} of {name} {on_batches(rehearsal)} took the loss from "
         f"{rehearsal.first:.3g} to {last}; Adam at {run.lr:g} {weights} takes it to {rehearsal.end_of(run):.3g} in "
         f"{len(run.losses) - 1}"
     )

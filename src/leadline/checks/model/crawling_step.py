@@ -109,7 +109,7 @@ def _describe(rehearsal: Rehearsal, update: Update) -> str:
     more = min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS)
     return (
         f"{rehearsal.steps} steps of {update.optimizer} at learning rate {update.lr:.3g} lower the loss "
-        f"{on_batches(rehearsal.batches)} only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more to "
+        f"{on_batches(rehearsal)} only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more to "
         "reach the loss of a constant output"
     )
 

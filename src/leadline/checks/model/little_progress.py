@@ -10,7 +10,6 @@ from msgspec.structs import replace
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._probability import read_outlook
-from leadline.checks._steps import is_warming_up
 from leadline.records import Profile, Rehearsal
 from leadline.text import on_batches, plural
 
@@ -28,9 +27,9 @@ def little_progress(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The probability that the training reaches most of what a healthy network of its kind reaches. It is computed from
-    four quantities of a rehearsal: how far the loss falls below that of a constant output, the same on a batch that
-    was not trained on (if the case has three or more), the share of this in what a plain recipe achieves, and the part
-    of every weight that decay removes per step. Fires below `MIN_PROBABILITY` = 0.5. Every other finding that is worse
+    four quantities of a rehearsal: how far the loss falls below that of a constant output, the same on samples that
+    were not trained on, the share of this in what a plain recipe achieves, and the part of every weight that decay
+    removes per step. Fires below `MIN_PROBABILITY` = 0.5. Every other finding that is worse
     than a note explains it.
 
     ## Why it hurts
@@ -51,9 +50,9 @@ def little_progress(profile: Profile) -> Iterator[Symptom]:
     compared = "" if constant is None else f", where a constant output has {constant:.3g}"
     last = f"{rehearsal.last:.3g}" if math.isfinite(rehearsal.last) else "NaN or infinity"
     yield Symptom(
-        severity="info" if is_warming_up(profile) else "warning",
+        severity="warning",
         where="the loss",
-        message=f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal.batches)} took the loss from "
+        message=f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal)} took the loss from "
         f"{rehearsal.first:.3g} to {last}{compared}: {100 * outlook.probability:.0f} % of trainings that begin like "
         "this work",
         action="Run `leadline fix` to search for a change with which it learns, and look at what the network is asked.",

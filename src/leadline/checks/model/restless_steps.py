@@ -40,8 +40,8 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     r"""A few steps raise the loss and end no better than a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 256 steps on the batch (or on the first four
-    in turn, if the case has more), which are undone. Fires if some step takes the loss of a batch to more than
+    A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 256 steps on half of the batch (or on the
+    first few in turn, if the case has more), which are undone. Fires if some step takes the loss of a batch to more than
     `MAX_RISE` = 1.3 times its lowest value before (or to NaN), the last loss is not `MIN_FALLING_PROGRESS` = 10 % below
     that of the best constant output (for classes, the entropy of their shares), and the loss does not settle: its
     median over the last quarter of the steps is not `MIN_SETTLING_FALL` = 1.3 times below that of the second quarter.
@@ -68,7 +68,7 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="error" if rehearsal.has_spike else "warning",
         where="the optimizer",
-        message=f"{plural(rehearsal.steps, 'step')}{setting} {on_batches(rehearsal.batches)} {_describe(rehearsal)}",
+        message=f"{plural(rehearsal.steps, 'step')}{setting} {on_batches(rehearsal)} {_describe(rehearsal)}",
         action=_action(profile.update),
         evidence={
             "first": rehearsal.first,

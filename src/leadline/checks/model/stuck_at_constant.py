@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
-from leadline.checks._steps import is_warming_up
 from leadline.records import Profile, Rehearsal
 from leadline.records.update import MAX_STEADY_RISE, MIN_STUCK_STEPS
 from leadline.text import on_batches
@@ -34,13 +33,13 @@ def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
     r"""Many steps on the same few batches leave the loss at that of a constant output.
 
     ## What it measures
-    A rehearsal: the user's optimizer makes 64 to `MAX_REHEARSAL_STEPS` = 256 steps on the batch (or on the first four
-    in turn, if the case has more), which are undone. Fires if the last loss is less than `MIN_FALLING_PROGRESS` = 10 %
-    below that of the best output that is the same for every sample (for classes, the entropy of their shares), and the
-    last quarter of the steps lowered it by less than `MIN_MOVING_FALL` = 0.2 %. A loss that moves more is judged after
-    256 steps: fires if it is above that of a constant output and does not approach it fast. Where the loss of a
-    constant output is unknown, the last loss must not be below the first. It is a note during the warm-up of a
-    `torch.optim.lr_scheduler`.
+    A rehearsal: the user's optimizer makes 64 to `MAX_REHEARSAL_STEPS` = 256 steps on half of the batch (or on the
+    first few in turn, if the case has more), which are undone. Fires if the last loss is less than
+    `MIN_FALLING_PROGRESS` = 10 % below that of the best output that is the same for every sample (for classes, the
+    entropy of their shares), and the last quarter of the steps lowered it by less than `MIN_MOVING_FALL` = 0.2 %. A
+    loss that moves more is judged after 256 steps: fires if it is above that of a constant output and does not approach
+    it fast. Where the loss of a constant output is unknown, the last loss must not be below the first. The warm-up of a
+    `torch.optim.lr_scheduler` is shortened to 16 steps.
 
     ## Why it hurts
     A network learns first how frequent each answer is, which takes only the bias of its last layer. What depends on the
@@ -64,9 +63,9 @@ def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
     first, last, constant = rehearsal.first, rehearsal.last, rehearsal.constant
     compared = "" if constant is None else f", where a constant output has {constant:.3g}"
     yield Symptom(
-        severity="info" if is_warming_up(profile) else "warning",
+        severity="warning",
         where="the loss",
-        message=f"{rehearsal.steps} steps{setting} {on_batches(rehearsal.batches)} took the loss only from "
+        message=f"{rehearsal.steps} steps{setting} {on_batches(rehearsal)} took the loss only from "
         f"{first:.3g} to {last:.3g}{compared}",
         action=_action(profile, rehearsal),
         evidence={"first": first, "last": last, "steps": float(rehearsal.steps)}

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import torch
 from msgspec.structs import replace as replace_fields
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from leadline.case import Case, split_batch
 from leadline.ops.arguments import dropout_rate
@@ -26,11 +29,20 @@ from leadline.records.update import (
 from leadline.tracer.initializers import reset_parameters
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.restore import preserve_process_state
+from leadline.tracer.values import tensors_in
 
 # Derived: with momentum 0.9 the steps have grown to 1 - 0.9^8 = 57 % of their final length by then.
 MIN_REHEARSAL_STEPS = 8
-# Heuristic: so few that each is seen twice before the earliest end of a rehearsal.
-MAX_TRAINED_BATCHES = 4
+# Heuristic: so many that they are not learned by heart at once, and the loader of a real program is not read for long.
+MAX_BATCHES = 16
+# Heuristic: bytes of all batches together; large batches are fewer.
+MAX_BATCH_BYTES = 256 * 2**20
+# Heuristic: samples of a batch; half of fewer say nothing about the other half.
+MIN_SPLIT_SAMPLES = 4
+# Heuristic: share of the loss; for samples on their own only rounding, masks of dropout and batch norm remain.
+MAX_COUPLING = 0.1
+# Heuristic: a quarter of the steps after which a network may be called stuck, so that most are made at the full rate.
+WARM_UP_STEPS = 16
 
 Batch = tuple[Any, Any]
 
@@ -41,69 +53,203 @@ class RehearsalBatches:
 
     trained: Sequence[Batch]
     held_out: Batch | None
+    is_split: bool = False
+    """They are two halves of one batch."""
 
 
 def rehearse(case: Case, trace: Trace, *, steps: int = MAX_REHEARSAL_STEPS) -> Rehearsal:
     """Train on the batch, or on the first few in turn, for at most `steps` steps; stops once it is clear how they end.
 
     Every pass starts from the same buffers and random numbers, so only the parameters change between two steps on one
-    batch. Only dropout draws its masks anew, as it does in training. `trace` is a trace of the case. If the network
-    learns little or slowly, plain recipes train it too, to see how much can be learned in so few steps.
+    batch. Only dropout draws its masks anew, as it does in training. `trace` is a trace of the case. A rate that is
+    being warmed up rises to its full value meanwhile. If the network learns little or slowly, or learns only by heart,
+    plain recipes train it too, to see how much can be learned in so few steps.
     """
     batches = _first_batches(case)
     with open_probe(case) as probe:
-        empty = _measure_limits(case, trace, probe, batches.trained)
-        rehearsal = _train(probe, batches, empty, steps, has_fresh_masks=_draws_only_masks(trace))
+        rehearsal = _train_on(case, trace, probe, batches, steps)
+        if rehearsal is None:
+            batches = RehearsalBatches(trained=[(case.inputs, case.targets)], held_out=None)
+            rehearsal = _train(case, trace, probe, batches, steps)
     is_fast = rehearsal.is_clear and rehearsal.steps <= REFERENCE_STEPS
     if is_fast or steps < REFERENCE_COST:
         return rehearsal
     return replace_fields(rehearsal, references=train_references(case, batches))
 
 
-def _measure_limits(case: Case, trace: Trace, probe: StepProbe, trained: Sequence[Batch]) -> Rehearsal:
+def _train_on(
+    case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches, steps: int
+) -> Rehearsal | None:
+    """The rehearsal on these batches; None if they are halves of a batch whose samples belong together."""
+    if not batches.is_split:
+        return _train(case, trace, probe, batches, steps)
+    try:
+        rehearsal = _train(case, trace, probe, batches, steps)
+        is_sound = _has_independent_halves(probe, batches, rehearsal)
+    except (
+        Exception
+    ):  # the model does not take these samples; what it raises on the whole batch is its own error
+        is_sound = False
+    if is_sound:
+        return rehearsal
+    probe.rewind()
+    return None
+
+
+def _has_independent_halves(probe: StepProbe, batches: RehearsalBatches, rehearsal: Rehearsal) -> bool:
+    """Whether the loss of the batch is the mean of those of its halves, as it is for samples on their own.
+
+    It is not where a sample is compared with others, as in a contrastive loss or a graph. After the steps it tells more
+    than before, when all outputs are alike. A loss that became NaN or infinite says enough.
+    """
+    if not math.isfinite(rehearsal.last):
+        return True
+    whole = _evaluation(probe, (probe.case.inputs, probe.case.targets))()
+    halves = [_evaluation(probe, each)() for each in (*batches.trained, batches.held_out) if each is not None]
+    return abs(sum(halves) / 2 - whole) <= MAX_COUPLING * abs(whole)
+
+
+def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches) -> Rehearsal:
     """A rehearsal without steps: the loss of the best constant output, and that of each batch before the first step."""
+    trained = batches.trained
     evaluations = [_evaluation(probe, each) for each in trained]
     constant, floor = reference_losses(loss_terms(trace), evaluations)
     if constant is None and case.loss is not None:
         constant = fitted_constant_loss(case.loss, [(_output(probe, each), each[1]) for each in trained])
     starts = tuple(each() for each in evaluations) if len(trained) > 1 else ()
-    return Rehearsal(losses=(), constant=constant, floor=floor, starts=starts)
+    return Rehearsal(losses=(), constant=constant, floor=floor, starts=starts, is_split=batches.is_split)
 
 
-def _train(
-    probe: StepProbe, batches: RehearsalBatches, empty: Rehearsal, steps: int, *, has_fresh_masks: bool
-) -> Rehearsal:
-    losses: list[float] = []
-    for step in range(steps + 1):
-        probe.batch = batches.trained[step % len(batches.trained)]
-        probe.seed = step if has_fresh_masks else None
-        if step == steps:
-            losses.append(probe.evaluate()[0])
-            break
-        losses.append(probe.gradient()[0].item())
-        if _is_decided(replace_fields(empty, losses=tuple(losses))):
-            break
-        probe.step(None)
-    held_out = None if batches.held_out is None else _evaluation(probe, batches.held_out)()
-    return replace_fields(empty, losses=tuple(losses), held_out=held_out)
+def _train(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches, steps: int) -> Rehearsal:
+    """Steps until the answer is known, from the loss of a constant output to that of the held-out samples."""
+    rehearsal, losses = _measure_limits(case, trace, probe, batches), []
+    has_fresh_masks = _draws_only_masks(trace)
+    with _warm_up(probe.optimizer) as set_rates:
+        for step in range(steps + 1):
+            probe.batch = batches.trained[step % len(batches.trained)]
+            probe.seed = step if has_fresh_masks else None
+            losses.append(probe.evaluate()[0] if step == steps else probe.gradient()[0].item())
+            rehearsal = replace_fields(rehearsal, losses=tuple(losses))
+            if _is_held_out_due(step):
+                rehearsal = _with_held_out(rehearsal, probe, batches)
+            is_decided = _is_decided(rehearsal) and not _may_memorize(rehearsal)
+            if step == steps or is_decided:
+                break
+            set_rates(step)
+            probe.step(None)
+    return rehearsal if _is_held_out_due(rehearsal.steps) else _with_held_out(rehearsal, probe, batches)
+
+
+def _may_memorize(rehearsal: Rehearsal) -> bool:
+    """Whether the loss fell far on the samples that the steps see, and more steps may yet lower it on the others."""
+    is_early = rehearsal.has_fallen_far and rehearsal.steps < REFERENCE_STEPS
+    return is_early and (rehearsal.only_memorizes or not _is_held_out_due(rehearsal.steps))
+
+
+def _is_held_out_due(step: int) -> bool:
+    """Whether the held-out samples are looked at after so many steps: 8, 16, 32 and so on, because it costs a pass."""
+    return step >= MIN_REHEARSAL_STEPS and step & (step - 1) == 0
+
+
+def _with_held_out(rehearsal: Rehearsal, probe: StepProbe, batches: RehearsalBatches) -> Rehearsal:
+    """The rehearsal with the lower of the losses that the held-out samples had before and have now."""
+    if batches.held_out is None:
+        return rehearsal
+    loss = _lower(rehearsal.held_out, _evaluation(probe, batches.held_out)())
+    if rehearsal.steps > REFERENCE_STEPS:
+        return replace_fields(rehearsal, held_out=loss)
+    return replace_fields(rehearsal, held_out=loss, held_out_early=loss)
+
+
+def _lower(before: float | None, now: float) -> float:
+    """The lower of two losses, of which any may not be finite and the first not exist."""
+    losses = [each for each in (before, now) if each is not None and math.isfinite(each)]
+    return min(losses, default=now)
+
+
+@contextmanager
+def _warm_up(optimizer: torch.optim.Optimizer) -> Iterator[Callable[[int], None]]:
+    """A function that sets the rates of a step: those that a scheduler is warming up rise to their full value.
+
+    A scheduler of torch notes the full rate as `initial_lr`.
+    """
+    groups = [group for group in optimizer.param_groups if isinstance(group.get("lr"), float)]
+    rising = [
+        (group, group["lr"], group["initial_lr"])
+        for group in groups
+        if isinstance(group.get("initial_lr"), float) and group["initial_lr"] > group["lr"]
+    ]
+
+    def set_rates(step: int) -> None:
+        share = min((step + 1) / WARM_UP_STEPS, 1.0)
+        for group, now, full in rising:
+            group["lr"] = now + share * (full - now)
+
+    try:
+        yield set_rates
+    finally:
+        for group, now, _ in rising:
+            group["lr"] = now
 
 
 def _first_batches(case: Case) -> RehearsalBatches:
-    """The batch of the case and its first further ones; the last of three or more is held out."""
+    """The batch of the case and its first further ones, of which the last is held out; or else two halves of the batch.
+
+    Without a second batch, learning by heart looks like learning. So the steps see half of the samples.
+    """
+    own = (case.inputs, case.targets)
+    most = max(min(MAX_BATCH_BYTES // max(_bytes_of(own), 1), MAX_BATCHES), 2)
     with preserve_process_state():
-        others = [split_batch(each, case) for each in islice(case.batches or (), MAX_TRAINED_BATCHES)]
-    batches = [(case.inputs, case.targets), *others]
-    if len(batches) < 3:
-        return RehearsalBatches(trained=batches, held_out=None)
-    return RehearsalBatches(trained=batches[:-1], held_out=batches[-1])
+        others = [split_batch(each, case) for each in islice(case.batches or (), most - 1)]
+    if others:
+        return RehearsalBatches(trained=[own, *others[:-1]], held_out=others[-1])
+    halves = split_samples(own)
+    if halves is None:
+        return RehearsalBatches(trained=[own], held_out=None)
+    return RehearsalBatches(trained=halves[:1], held_out=halves[1], is_split=True)
+
+
+def _bytes_of(batch: Batch) -> int:
+    return sum(each.numel() * each.element_size() for each in tensors_in(batch))
+
+
+def split_samples(batch: Batch) -> tuple[Batch, Batch] | None:
+    """The batch with a random half of its samples, and with the others, each taken twice; None if it has too few.
+
+    Sizes stay as they are, because a model may rely on them, and indices into the batch stay valid. The half is random,
+    because a batch may be sorted, or alternate. What has another leading size than the inputs, such as a mask, stays
+    whole.
+    """
+    samples = next((each.shape[0] for each in tensors_in(batch[0]) if each.dim()), 0)
+    if samples < MIN_SPLIT_SAMPLES:
+        return None
+    order = torch.randperm(samples, generator=torch.Generator().manual_seed(0), device="cpu")
+    first, second = order[: samples // 2], order[samples // 2 :]
+    return _choose(batch, _filled(first, samples)), _choose(batch, _filled(second, samples))
+
+
+def _filled(index: Tensor, size: int) -> Tensor:
+    """The index repeated up to this size."""
+    return index.repeat(2 + size // len(index))[:size]
+
+
+def _choose(batch: Batch, index: Tensor) -> Batch:
+    def chosen(leaf: Any) -> Any:
+        is_by_sample = isinstance(leaf, Tensor) and leaf.dim() > 0 and leaf.shape[0] == len(index)
+        return leaf.detach()[index.to(leaf.device)] if is_by_sample else leaf
+
+    inputs, targets = tree_map(chosen, batch)
+    return inputs, targets
 
 
 def _evaluation(probe: StepProbe, batch: Batch) -> Callable[[], float]:
     """A function that computes the loss of the batch."""
 
     def evaluate() -> float:
-        probe.batch = batch
-        return probe.evaluate()[0]
+        before, probe.batch = probe.batch, batch
+        loss = probe.evaluate()[0]
+        probe.batch = before
+        return loss
 
     return evaluate
 
@@ -118,7 +264,7 @@ def _is_decided(rehearsal: Rehearsal) -> bool:
         return True
     if rehearsal.steps < MIN_REHEARSAL_STEPS:
         return False
-    if rehearsal.is_clear:
+    if rehearsal.has_fallen_far:
         return True
     if rehearsal.steps < MIN_STUCK_STEPS:
         return False
@@ -183,13 +329,15 @@ def _run(
     for group in probe.optimizer.param_groups:
         group["lr"] = lr
     losses: list[float] = []
+    held_out = None
     for step in range(steps + 1):
         probe.batch = batches.trained[step % len(batches.trained)]
         losses.append(probe.gradient()[0].item())
+        if batches.held_out is not None and _is_held_out_due(step):
+            held_out = _lower(held_out, _evaluation(probe, batches.held_out)())
         if not math.isfinite(losses[-1]) or step == steps:
             break
         probe.step(None)
-    held_out = None if batches.held_out is None else _evaluation(probe, batches.held_out)()
     return ReferenceRun(losses=tuple(losses), lr=lr, is_reset=is_reset, held_out=held_out)
 
 
