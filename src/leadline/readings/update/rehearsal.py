@@ -92,7 +92,7 @@ def _train_on(
         is_sound = False
     if is_sound:
         return rehearsal
-    probe.rewind()
+    probe.guard.rewind_step()
     return None
 
 
