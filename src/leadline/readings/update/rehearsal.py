@@ -300,8 +300,6 @@ def train_references(case: Case, batches: RehearsalBatches) -> tuple[ReferenceRu
     plain = replace(case, optimizer=torch.optim.Adam(parameters, lr=REFERENCE_RATES[0]))
     try:
         with open_probe(plain) as probe:
-            for each in parameters:
-                each.requires_grad = True
             return tuple(_best_run(probe, batches, is_reset=is_reset) for is_reset in (False, True))
     except (
         Exception
@@ -323,6 +321,8 @@ def _run(
     probe: StepProbe, batches: RehearsalBatches, *, lr: float, is_reset: bool, steps: int
 ) -> ReferenceRun:
     probe.guard.rewind_step()
+    for each in probe.parameters:
+        each.requires_grad = True
     if is_reset:
         with torch.no_grad():
             reset_parameters(probe.model, seed=0)
