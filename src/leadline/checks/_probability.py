@@ -1,4 +1,4 @@
-r"""The probability that a training works, from four quantities of its first steps.
+r"""The probability that a training works, from five quantities of its first steps.
 
 The quantities $x_i$ go through a logistic model with a bias, $z = b + \sum_i w_i x_i$. The weights were fitted to the
 outcomes of real trainings (`python -m benchmarks.atlas fit`), and each family of networks was predicted by weights
@@ -17,13 +17,15 @@ from typing import NamedTuple
 
 from leadline.checks._steps import decay_per_step
 from leadline.records import Outlook, OutlookTerm, Profile, Rehearsal
-from leadline.records.update import MIN_REFERENCE_PROGRESS
+from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_REFERENCE_PROGRESS
 
 FITTED_MODEL = "probability.json"
 # Heuristic: bounds of progress; more than 40 % is as good as any, and above the loss to beat all is lost.
 PROGRESS_BOUNDS = (-0.1, 0.4)
 # Heuristic: as above; a batch that was not trained on may end higher at first.
 HELD_OUT_BOUNDS = (-0.2, 0.4)
+# Derived: the shortest rehearsal, whose quantity is 0; that of the longest is 1.
+FEW_STEPS = 8
 # Derived: half-way between a training as good as its reference and one that learns nothing.
 UNKNOWN_REFERENCE_SHARE = 0.5
 # Derived: a decay of one thousandth per step, which is much, has a quantity of 0.3, and a tenth of it next to nothing.
@@ -52,8 +54,9 @@ def quantities(profile: Profile) -> dict[str, float] | None:
     progress = _progress(rehearsal, rehearsal.last)
     return {
         "progress": _bounded(progress, PROGRESS_BOUNDS),
-        "progress on other samples": _bounded(_held_out_progress(rehearsal, progress), HELD_OUT_BOUNDS),
+        "progress on other samples": _bounded(_held_out_progress(rehearsal), HELD_OUT_BOUNDS),
         "share of a plain recipe's progress": _share_of_reference(rehearsal),
+        "steps": math.log(max(rehearsal.steps, FEW_STEPS) / FEW_STEPS, MAX_REHEARSAL_STEPS / FEW_STEPS),
         "weight decay": math.log10(1 + decay_per_step(profile) / DECAY_UNIT),
     }
 
@@ -89,14 +92,14 @@ def _progress(rehearsal: Rehearsal, loss: float) -> float:
     return (start - loss) / way
 
 
-def _held_out_progress(rehearsal: Rehearsal, progress: float) -> float:
-    """Progress on samples that were not trained on.
+def _held_out_progress(rehearsal: Rehearsal) -> float:
+    """Progress on samples that were not trained on; 0 if nothing is known about them.
 
     Where no reference makes any either, the data may have nothing in common (random numbers, say), so that learning by
-    heart is all there is: then the progress on the samples that were trained on.
+    heart is all there is.
     """
     if rehearsal.held_out is None or (rehearsal.references and not rehearsal.generalizes):
-        return progress
+        return 0.0
     return _progress(rehearsal, rehearsal.held_out)
 
 
@@ -106,7 +109,7 @@ def _share_of_reference(rehearsal: Rehearsal) -> float:
     What counts is the progress on samples that were not trained on, if a reference makes any.
     """
     if not rehearsal.references:
-        return 1.0
+        return 1.0 if rehearsal.is_clear else UNKNOWN_REFERENCE_SHARE
     held_out_share = rehearsal.held_out_share
     if held_out_share is not None:
         return _bounded(held_out_share, (0.0, 1.0))
