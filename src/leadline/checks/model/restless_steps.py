@@ -41,9 +41,9 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     A rehearsal: the user's optimizer makes up to `MAX_REHEARSAL_STEPS` = 256 steps on half of the batch (or on the
-    first few in turn, if the case has more), which are undone. Fires if some step takes the loss of a batch to more than
-    `MAX_RISE` = 1.3 times its lowest value before (or to NaN), the last loss is not `MIN_FALLING_PROGRESS` = 10 % below
-    that of the best constant output (for classes, the entropy of their shares), and the loss does not settle: its
+    first few in turn, if the case has more), which are undone. Fires if some step takes the loss of a batch to more
+    than `MAX_RISE` = 1.3 times its lowest value before (or to NaN), the last loss is not `MIN_FALLING_PROGRESS` = 10 %
+    below that of the best constant output (for classes, the entropy of their shares), and the loss does not settle: its
     median over the last quarter of the steps is not `MIN_SETTLING_FALL` = 1.3 times below that of the second quarter.
     It is an error if the loss becomes NaN or more than twice the first loss.
 
