@@ -1,12 +1,15 @@
 """Run small programs of many shapes with and without `leadline run`: same bits, first verdict, processor time.
 
     python -m benchmarks.programs_run
+    python -m benchmarks.programs_run fine_tuning     only those whose command begins so
 
-Programs that have a result are skipped; delete one from benchmarks/results/programs.json to measure it again.
+Programs that have a result are skipped; delete one from benchmarks/results/programs.json to measure it again. Those
+with `--lora` need peft and are left out without it.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import resource
@@ -39,15 +42,44 @@ SHAPES = {
     "lightning_module": "Lightning, network called in training_step",
     "accelerated": "Accelerate with accumulation",
     "distributed": "torchrun, two gloo processes",
+    "small_shapes rows_as_sequence": "LSTM over the rows of an image",
+    "small_shapes graph": "graph convolution, the whole graph in each step",
+    "small_shapes larger_pictures": "super-resolution",
+    "small_shapes pairs": "siamese network",
+    "small_shapes cells_in_time": "LSTM cells, LBFGS, double precision",
+    "small_shapes vision_transformer": "vision transformer, loop in an object",
+    "small_shapes layer_by_layer": "forward-forward, `self.forward(x)`",
+    "small_shapes actor_and_critic": "actor and critic, one loss per episode",
+    "small_shapes by_hand": "gradients applied by hand",
+    "small_shapes step_in_backward": "an optimizer per parameter, steps in the backward pass",
+    "small_shapes processes": "shared weights, spawned processes train",
+    "fine_tuning causal": "Hugging Face Trainer, GPT-2, evaluation",
+    "fine_tuning masked": "Hugging Face Trainer, masked tokens",
+    "fine_tuning classification": "Hugging Face Trainer, classes of sentences",
+    "fine_tuning tokens": "Hugging Face Trainer, classes of tokens",
+    "fine_tuning answers": "Hugging Face Trainer, answers in a text",
+    "fine_tuning choice": "Hugging Face Trainer, multiple choice",
+    "fine_tuning translation": "Hugging Face Trainer, T5",
+    "fine_tuning images": "Hugging Face Trainer, vision transformer",
+    "fine_tuning causal --loop accelerate": "GPT-2, loop with Accelerate",
+    "fine_tuning classification --loop accelerate": "classes of sentences, loop with Accelerate",
+    "fine_tuning causal --lora": "peft, LoRA on GPT-2",
 }
+LAUNCHERS = {
+    "distributed": ["-m", "torch.distributed.run", "--nproc-per-node", "2"],
+    "fine_tuning causal --loop accelerate": [
+        *("-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"),
+        *("--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"),
+    ],
+}
+ALARM = re.compile(r"^leadline: (?:error|warning) at step \d+: ([A-Z]\d+)", re.MULTILINE)
 VERDICT = re.compile(r"^(TRAINS POORLY|TRAINS|DOES NOT TRAIN|LEARNS THE WRONG THING|UNDECIDED)", re.MULTILINE)
-LAUNCHER = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
 
 
 def measure(case: str) -> dict[str, Any]:
     """The program without and with Leadline: seconds, outputs and verdicts."""
     name, *arguments = case.split()
-    launcher = LAUNCHER if name == "distributed" else []
+    launcher = LAUNCHERS.get(case, [])
     script = [str(PROGRAMS / f"{name}.py"), *arguments]
     plain = timed([*launcher, *script])
     attached = timed([*launcher, "-m", "leadline", "run", *script])
@@ -57,6 +89,7 @@ def measure(case: str) -> dict[str, Any]:
         "attached_seconds": attached["seconds"],
         "verdict_seconds": attached["verdict_seconds"],
         "verdicts": VERDICT.findall(attached["err"]),
+        "alarms": sorted(set(ALARM.findall(attached["err"]))),
     }
 
 
@@ -104,20 +137,25 @@ def render(results: Results) -> str:
             SHAPES[name],
             "yes" if case["same"] else "no",
             ", ".join(each.lower() for each in case["verdicts"]) or "not checked",
+            ", ".join(case["alarms"]) or "none" if "alarms" in case else "not noted",
             f"{case['plain_seconds']:.0f} s",
             "n/a" if case["verdict_seconds"] is None else f"{case['verdict_seconds']:.0f} s",
             f"{case['attached_seconds']:.0f} s",
         ]
-        for name, case in results["cases"].items()
+        for name in SHAPES
+        if (case := results["cases"].get(name))
     ]
-    header = ["program", "same bits", "verdict", "alone", "first verdict after", "with Leadline"]
+    header = ["program", "same bits", "verdict", "alarms", "alone", "first verdict after", "with Leadline"]
     same = sum(case["same"] for case in results["cases"].values())
     times = "Times are processor seconds; importing torch takes most of those of a program alone."
     return f"{table(header, rows)}\n\n{same} of {len(rows)} programs print the same in every digit. {times}"
 
 
 def main() -> None:
-    results = run_missing("programs", {name: partial(measure, name) for name in SHAPES}, print)
+    start = sys.argv[1] if len(sys.argv) > 1 else ""
+    has_peft = importlib.util.find_spec("peft") is not None
+    chosen = [name for name in SHAPES if name.startswith(start) and (has_peft or "--lora" not in name)]
+    results = run_missing("programs", {name: partial(measure, name) for name in chosen}, print)
     fill_file(ROOT / "docs" / "howto" / "run.md", "programs", render(results))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch.nn import functional
 from leadline.monitor.loop_calls import is_published
 from leadline.runner import attachment
 from leadline.runner.attachment import MAX_HAND_MADE_STEPS, Attachment, RunSettings
+from leadline.runner.tape import MAX_EVALUATION_CALLS
 from leadline.tracer.inputs import call_model, find_loss
 
 
@@ -433,3 +435,65 @@ def test_modes_of_the_program_can_end_while_the_tape_runs(attach):
     step(loss, torch.optim.SGD(model.parameters(), lr=0.1))
     assert attached.result.model is model
     assert torch._C._len_torch_function_stack() == 0
+
+
+def test_the_tape_is_on_the_stack_of_modes_once_after_a_backward_pass_and_notes_each_call_once(attach):
+    model = small_model()
+    attached = attach(rehearse=False, probes=False)
+    model(torch.randn(8, 6)).square().mean().backward()
+    assert torch._C._len_torch_function_stack() == 1
+    before = len(attached._tape.state.calls)
+    torch.randn(3).square()
+    assert len(attached._tape.state.calls) == before + 2
+
+
+def test_the_tape_leaves_the_stack_of_modes_after_a_backward_pass_that_raised(attach):
+    attached = attach(rehearse=False, probes=False)
+    output = small_model()(torch.randn(8, 6))
+    output.register_hook(lambda gradient: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        output.square().mean().backward()
+    attached.close()
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_program_that_steps_inside_its_backward_pass_is_left_without_a_mode(attach):
+    model = small_model()
+    optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
+
+    def step_now(parameter):
+        optimizers[parameter].step()
+        optimizers[parameter].zero_grad()
+
+    for each in optimizers:
+        each.register_post_accumulate_grad_hook(step_now)
+    attached = attach(rehearse=False, probes=False)
+    for _ in range(12):
+        model(torch.randn(8, 6)).square().mean().backward()
+    model(torch.randn(8, 6))
+    assert attached.trouble == ""
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_an_error_of_leadline_inside_a_backward_pass_ends_the_tape_only(attach, monkeypatch):
+    model, attached = small_model(), attach(rehearse=False, probes=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    monkeypatch.setattr(attachment.Tape, "add_root", lambda self, root: 1 / 0)
+    step(model(torch.randn(8, 6)).square().mean(), optimizer)
+    assert attached.trouble.startswith("ZeroDivisionError")
+    step(model(torch.randn(8, 6)).square().mean(), optimizer)
+    assert not attached._tape.state.calls
+    attached.close()
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_an_evaluation_with_gradients_before_the_first_step_is_not_kept_on_the_tape(attach):
+    model, x = small_model(), torch.randn(8, 6)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    attached = attach(replayed_loss)
+    model.eval()
+    outputs = [weakref.ref(model(x)) for _ in range(20)]
+    assert sum(each() is not None for each in outputs) <= MAX_EVALUATION_CALLS
+    model.train()
+    real = step(model(x).square().mean(), optimizer)
+    assert attached.result[1] == pytest.approx(real)

@@ -65,6 +65,7 @@ def test_check_only_stops_the_program_and_has_the_exit_codes_of_check(leadline):
     assert (trains.code, fails.code) == (0, 1)
     assert trains.out == fails.out == ""
     assert "B201" in fails.err
+    assert "nothing was checked" not in trains.err  # the step that was checked is stopped before it is made
 
 
 def test_strict_stops_the_program_at_an_error_finding(leadline):

@@ -192,7 +192,7 @@ def summary_lines(attachment: Attachment, program: str) -> list[str]:
     lines = []
     if attachment.trouble:
         lines.append(f"internal error, after which the program ran on its own: {attachment.trouble}")
-    if not attachment.steps:
+    if not (attachment.steps or attachment.reports or attachment.reasons):
         lines.append(why_no_step(attachment))
     if attachment.steps and attachment.settings.is_watched and not attachment.watches:
         lines.append("no module is known that the optimizers train, so the steps were not watched")

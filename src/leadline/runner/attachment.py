@@ -37,7 +37,7 @@ from leadline.runner.optimizers import (
 from leadline.runner.program import ProgramStop
 from leadline.runner.rates import at_full_rate
 from leadline.runner.step_slice import NotAttributableError
-from leadline.runner.tape import CallStart, Tape
+from leadline.runner.tape import CallStart, Tape, TapeState
 from leadline.runner.tape_case import TapedStep, step_case
 from leadline.runner.watches import ProgramWatches, WatchSettings
 from leadline.tracer.restore import preserve_process_state
@@ -182,6 +182,8 @@ class Attachment(LoopListener):
             self._stop_following()
             return
         self._call = None
+        if tape.forget_evaluation(module):
+            self._mark = 0
         if not tape.state.calls and not _is_training_call(module):
             return
         self._thread = self._thread or threading.get_ident()
@@ -211,7 +213,7 @@ class Attachment(LoopListener):
         self.backward_passes += 1
         if self.backward_passes == MAX_HAND_MADE_STEPS and not self.steps and not live_optimizers():
             # The program changes its weights by hand. The tape ends at the next call of a module: `backward` runs
-            # inside the tape's own handler, from which a mode cannot be removed.
+            # inside the tape, which cannot leave the stack of modes there.
             self._is_ending = True
         if self._group and self._inside is None:
             self._partners[id(self._group[0])] = tuple(self._group)
@@ -417,6 +419,9 @@ class Attachment(LoopListener):
         """Rest until another network is trained."""
         if self._tape is not None:
             self._tape.pause()
+            if self._tape.is_handling:  # an optimizer that steps inside `backward`
+                self._is_ending = True
+                return
             self._tape = None
         if self.audience.shows_progress:
             self.resting_events |= {"after_step"}
@@ -449,8 +454,8 @@ class Attachment(LoopListener):
     def _give_up(self, error: Exception) -> None:
         self.trouble = self.trouble or f"{type(error).__name__}: {error}"
         if self._tape is not None:
-            self._tape.pause()
-            self._tape = None
+            self._tape.pause()  # inside `backward` it stays on the stack, and passes calls on until it is closed
+            self._tape.state = TapeState()
 
     def close(self, error: BaseException | None = None) -> None:
         """Detach from the program; `error` is what ended it."""

@@ -26,6 +26,8 @@ from leadline.tracer.values import tensors_in
 
 # Heuristic: calls on the tape of a program that goes on for long without a step (rollouts); beyond, none is noted.
 MAX_TAPE_CALLS = 20_000
+# Heuristic: calls of a module in evaluation mode without a backward pass, after which it is being evaluated.
+MAX_EVALUATION_CALLS = 4
 # Heuristic: frames between a call of a module and the code that names it in a variable.
 MAX_SEARCHED_FRAMES = 12
 # The devices whose autocast state is noted with each call.
@@ -134,23 +136,33 @@ class TapeState:
 class Tape(TorchFunctionMode):
     """Notes torch calls while it is running. It changes no call; modules and backward passes run without it.
 
-    The mode is put below all modes of the program, so that they can be entered and left in any order.
+    The mode is put below all modes of the program, so that they can be entered and left in any order. Torch takes a
+    mode from the stack while the mode handles a call, and puts it back afterwards. `backward` is such a call: a tape
+    that is paused inside it returns to the stack, passes calls on unseen, and leaves at the next `pause` outside.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.state = TapeState()
         self.is_running = False
+        self._handled_calls = 0
+        """Calls that this mode is handling now, one inside the other."""
+
+    @property
+    def is_handling(self) -> bool:
+        """Whether a call of the program runs inside this mode, so that torch will put it back on the stack."""
+        return self._handled_calls > 0
 
     def run(self) -> None:
         """Note calls from now on."""
-        if not self.is_running:
-            self.is_running = True
+        self.is_running = True
+        if not self.is_handling and not _is_on_stack(self):
             _put_lowest(self)
 
     def pause(self) -> None:
-        if self.is_running:
-            self.is_running = False
+        """Note no call until `run`. Outside of calls that the tape handles, it leaves the stack of modes too."""
+        self.is_running = False
+        if not self.is_handling and _is_on_stack(self):
             _take_out(self)
 
     def knows_any(self, tensors: Sequence[Tensor]) -> bool:
@@ -178,6 +190,21 @@ class Tape(TorchFunctionMode):
             state.calls[number] = FORGOTTEN
         state.made = {key: value for key, value in state.made.items() if value[1].call >= keep_from}
 
+    def forget_evaluation(self, module: nn.Module) -> bool:
+        """Forget all calls, and return True, if calls of this module are an evaluation.
+
+        Otherwise an evaluation with gradients enabled would keep the graphs of all its passes in memory. A module in
+        evaluation mode may also be trained, but then a backward pass comes after a few calls.
+        """
+        state = self.state
+        if module.training or state.roots:
+            return False
+        if sum(call.called is module for call in state.calls) < MAX_EVALUATION_CALLS:
+            return False
+        state.calls.clear()
+        state.made.clear()
+        return True
+
     def __torch_function__(
         self,
         func: Callable[..., Any],
@@ -188,6 +215,14 @@ class Tape(TorchFunctionMode):
         kwargs = kwargs or {}
         if torch.compiler.is_compiling():
             return func(*args, **kwargs)
+        self._handled_calls += 1
+        try:
+            return self._note(func, args, kwargs) if self.is_running else func(*args, **kwargs)
+        finally:
+            self._handled_calls -= 1
+
+    def _note(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Make a call, and note it."""
         if len(self.state.calls) >= MAX_TAPE_CALLS:
             self.state.problem = self.state.problem or TOO_LONG
             return func(*args, **kwargs)
@@ -434,6 +469,11 @@ def _name_in_frame(frame: FrameType, module: nn.Module) -> tuple[str, nn.Module 
 
 
 # The place of the mode among others.
+
+
+def _is_on_stack(mode: TorchFunctionMode) -> bool:
+    count = torch._C._len_torch_function_stack()
+    return any(torch._C._get_function_stack_at(place) is mode for place in range(count))
 
 
 def _put_lowest(mode: TorchFunctionMode) -> None:

@@ -104,6 +104,21 @@ def test_the_rows_of_a_graph_may_depend_on_each_other():
     assert not [each for each in report.findings if each.code.startswith("D") and each.severity != "info"]
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.sparse_coo])
+def test_an_adjacency_matrix_among_the_inputs_may_connect_samples(layout):
+    def propagate(self, x, adjacency):
+        return self.head(torch.mm(adjacency, x))
+
+    adjacency = (torch.eye(32) + (torch.rand(32, 32) < 0.1)).to_sparse()
+    if layout is torch.strided:
+        adjacency = adjacency.to_dense()
+    report = leadline.check(
+        Function(propagate, head=nn.Linear(8, 3)), (features(), adjacency), classes(), F.cross_entropy
+    )
+    assert "a row and a column for each sample" in gaps(report)
+    assert "D901" not in {each.code for each in report.findings}
+
+
 @pytest.mark.parametrize("forward", ["inside", "outside"])
 def test_the_question_is_the_same_wherever_the_loss_is_computed(forward):
     tokens, targets = text()

@@ -35,6 +35,7 @@ from leadline.records.wiring import (
     Question,
     TargetOffset,
 )
+from leadline.tracer.inputs import named_tensors
 from leadline.tracer.passes import OpPrint, Pass, PassRunner, open_passes
 from leadline.tracer.values import tensors_in
 
@@ -49,6 +50,7 @@ MIN_POSITIONS = 4
 
 # Heuristic: masks fill scores with -1e4, -1e9 or the smallest number; real scores differ by less among themselves.
 MIN_FILL_OVER_SCORES = 100.0
+CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
 Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
@@ -217,9 +219,10 @@ class _Probes:
                 )
             is_square = each.tensor.dim() < 4 and each.tensor.shape[:2] == (samples, samples)  # not an image
             if is_square and len(layout.tensors) > 1:
-                raise NotProbedError(
-                    f"{each.name} has a row and a column for each sample and may connect them"
-                )
+                raise NotProbedError(CONNECTED_SAMPLES.format(each.name))
+        for name, tensor in named_tensors(self.case.inputs, "input"):
+            if tensor.layout is not torch.strided and tensor.shape[:2] == (samples, samples):
+                raise NotProbedError(CONNECTED_SAMPLES.format(name))
 
     # Sequences whose targets are the inputs of later positions.
 
