@@ -87,7 +87,8 @@ class Shield:
     def hand_back(self) -> None:
         """Install the user's handlers again, except where the user's code installed another one meanwhile."""
         for number, wrapper in list(self._handlers.items()):
-            if signal.getsignal(number) is wrapper:
+            installed: object = signal.getsignal(number)
+            if installed is wrapper:
                 signal.signal(number, wrapper.handler)
             self._handlers.pop(number, None)
 
