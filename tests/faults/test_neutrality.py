@@ -11,6 +11,7 @@ import torch
 
 import leadline
 from leadline import Case
+from tests.support.faults import writers_of_batches, writers_of_weights  # noqa: F401  (they add programs)
 from tests.support.faults.contents import Contents, contents, settings
 from tests.support.faults.writers import PROGRAMS, Program
 from tests.support.zoo.plain_run import call, loss_of

@@ -235,11 +235,17 @@ def active_mode(mode: TorchFunctionMode) -> Iterator[None]:
         _restore_function_modes(before)
 
 
+def _default_device() -> torch.device | None:
+    """The default device if one was set, which is a mode; `torch.get_default_device` does not tell."""
+    context = getattr(torch._GLOBAL_DEVICE_CONTEXT, "device_context", None)
+    return None if context is None else context.device
+
+
 SETTINGS: tuple[Setting, ...] = (
-    Setting(_function_modes, _restore_function_modes),  # first: a mode would see what the others call
+    Setting(_default_device, torch.set_default_device),
+    Setting(_function_modes, _restore_function_modes),
     Setting(torch.is_grad_enabled, torch._C._set_grad_enabled),
     Setting(torch.get_default_dtype, torch.set_default_dtype),
-    Setting(torch.get_default_device, torch.set_default_device),
     Setting(torch.get_num_threads, torch.set_num_threads),
     Setting(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
     Setting(

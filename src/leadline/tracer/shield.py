@@ -17,7 +17,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager, suppress
 from functools import wraps
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
@@ -87,7 +87,8 @@ class Shield:
     def hand_back(self) -> None:
         """Install the user's handlers again, except where the user's code installed another one meanwhile."""
         for number, wrapper in list(self._handlers.items()):
-            if signal.getsignal(number) is wrapper:
+            installed: object = signal.getsignal(number)
+            if installed is wrapper:
                 signal.signal(number, wrapper.handler)
             self._handlers.pop(number, None)
 
@@ -229,6 +230,24 @@ class _HoldingBack:
             shield.deliver()
 
 
+_GENERATOR_EXIT = _GeneratorContextManager.__exit__.__code__
+
+
+def finish_generators(error: BaseException | None) -> None:
+    """Finish other context managers whose exit the exception prevented, such as those in which torch changes a mode.
+
+    Otherwise the garbage collector would finish them after everything is restored.
+    """
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code is _GENERATOR_EXIT:
+                with suppress(Exception):
+                    trace.tb_frame.f_locals["self"].gen.close()
+            trace = trace.tb_next
+        error = error.__context__
+
+
 class _AtomicContext(AbstractContextManager[T]):
     """A context manager of a generator that is entered and left as a whole."""
 
@@ -256,6 +275,7 @@ class _AtomicContext(AbstractContextManager[T]):
         is_suppressed: bool | None = None
         try:
             with _HoldingBack(self._shield):
+                finish_generators(error)
                 is_suppressed = self._leave(kind, error, trace)
         except BaseException:
             self._leave(kind, error, trace)  # the exception came before signals were held back

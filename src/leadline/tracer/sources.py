@@ -6,6 +6,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 from types import CodeType, FrameType, ModuleType
@@ -100,3 +101,19 @@ def _line(thing: Callable[..., Any] | ModuleType) -> int:
         return inspect.findsource(thing)[1] + 1
     except (OSError, TypeError, SyntaxError, ValueError):  # made by exec, or the file has changed since
         return 1
+
+
+# Packages whose functions and classes hold no state of a model: torch, what it is built on, and the standard library.
+OWN_PACKAGES = frozenset({"torch", "numpy", "leadline"}) | sys.stdlib_module_names
+
+
+def top_package(module: str | None) -> str:
+    """Return the first part of a module's name."""
+    return (module or "").partition(".")[0]
+
+
+@cache
+def is_installed(module: str | None) -> bool:
+    """Whether a module is the standard library's or an installed package, and not a file of the user."""
+    file = getattr(sys.modules.get(module or ""), "__file__", None) or ""
+    return top_package(module) in OWN_PACKAGES or bool(INSTALLED_FOLDERS & {*Path(file).parts})

@@ -1,0 +1,158 @@
+"""One tensor as it was: its memory, its values and its place in autograd, compared and restored bit for bit."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.grad_mode import _unsafe_preserve_version_counter
+
+from leadline.tracer import stats
+
+
+@dataclass(slots=True, eq=False)
+class TensorState:
+    """A tensor as it was: its memory, its values, its place in autograd."""
+
+    tensor: Tensor
+    alias: Tensor
+    """Shares memory, shape, strides and dtype with the tensor as they were."""
+    values: Tensor | None
+    """A copy of the values; None if they are not restored."""
+    storage_bytes: int | None
+    requires_grad: bool
+    is_leaf: bool
+    version: Any
+    grad: Tensor | None = None
+    grad_values: Tensor | None = None
+
+    def restore(self) -> None:
+        """Make the tensor what it was; what has not changed is not written."""
+        tensor, alias = self.tensor, self.alias
+        if self.is_leaf and tensor.grad_fn is not None:
+            tensor.detach_()
+        if self.storage_bytes is not None and alias.untyped_storage().nbytes() != self.storage_bytes:
+            alias.untyped_storage().resize_(self.storage_bytes)
+        if tensor.layout is not torch.strided or alias.layout is not torch.strided:
+            if self.values is not None and not same_bits(tensor, self.values):
+                tensor.data = self.values.clone()
+        else:
+            if not _has_same_memory(tensor, alias):
+                tensor.data = alias
+            if self.values is not None and not same_bits(alias, self.values):
+                _write(alias, self.values)
+        if self.is_leaf and tensor.requires_grad != self.requires_grad:
+            tensor.requires_grad_(self.requires_grad)
+        if self.version is not None:
+            self.version.__exit__()
+
+    def restore_gradient(self) -> None:
+        if self.tensor.grad is not self.grad:
+            self.tensor.grad = self.grad
+        if (
+            self.grad is not None
+            and self.grad_values is not None
+            and not same_bits(self.grad, self.grad_values)
+        ):
+            _write(self.grad, self.grad_values)
+
+
+def capture_tensor(
+    tensor: Tensor, known: TensorState | None = None, *, with_values: bool = True
+) -> TensorState:
+    """The state of a tensor; the values of a `known` one are shared if they are still the same."""
+    alias = tensor.detach()
+    values = None
+    if with_values and not stats.unobservable(tensor):
+        if known is not None and known.values is not None and same_bits(alias, known.values):
+            values = known.values
+        else:
+            values = alias.clone()
+    is_plain = values is not None and tensor.layout is torch.strided and not tensor.is_nested
+    return TensorState(
+        tensor=tensor,
+        alias=alias,
+        values=values,
+        storage_bytes=alias.untyped_storage().nbytes() if is_plain else None,
+        requires_grad=tensor.requires_grad,
+        is_leaf=tensor.is_leaf,
+        version=None if values is None or tensor.is_inference() else _unsafe_preserve_version_counter(tensor),
+    )
+
+
+def _has_same_memory(tensor: Tensor, alias: Tensor) -> bool:
+    """Whether two strided tensors are the same place in memory, read in the same way."""
+    return (
+        tensor.dtype == alias.dtype
+        and tensor.shape == alias.shape
+        and tensor.stride() == alias.stride()
+        and tensor.storage_offset() == alias.storage_offset()
+        and storage_of(tensor) == storage_of(alias)
+    )
+
+
+def storage_of(tensor: Tensor) -> int:
+    """Return the identity of a tensor's storage; of the tensor itself if it has no single storage (if it is sparse)."""
+    try:
+        return int(tensor.untyped_storage()._cdata)
+    except (RuntimeError, NotImplementedError):
+        return id(tensor)
+
+
+def _write(tensor: Tensor, values: Tensor) -> None:
+    """Write values without autograd noticing: the user may hold a graph that saved this tensor."""
+    with torch.inference_mode(mode=tensor.is_inference()), torch.no_grad():
+        if tensor.is_inference():
+            tensor.copy_(values)
+        else:
+            with _unsafe_preserve_version_counter(tensor):
+                tensor.copy_(values)
+
+
+def _find_memcmp() -> Any:
+    try:
+        compare = ctypes.CDLL(None).memcmp
+    except (TypeError, OSError, AttributeError):  # pragma: no cover  (Windows)
+        return None
+    compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+    return compare
+
+
+_MEMCMP = _find_memcmp()
+
+
+def same_bits(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same shape, dtype and bits; NaN equals itself, and 0.0 is not -0.0."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.layout is not other.layout:
+        return False
+    if one.layout is torch.sparse_coo:
+        return same_bits(one._indices(), other._indices()) and same_bits(one._values(), other._values())
+    if one.layout is not torch.strided or one.is_nested or one.is_quantized:
+        return False  # unknown: they are written back
+    if _MEMCMP is not None and one.device.type == "cpu" and one.is_contiguous() and other.is_contiguous():
+        return not one.numel() or not _MEMCMP(
+            one.data_ptr(), other.data_ptr(), one.numel() * one.element_size()
+        )
+    return torch.equal(_as_integers(one), _as_integers(other))
+
+
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def _as_integers(tensor: Tensor) -> Tensor:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
+    return tensor.view(_INTEGERS[tensor.element_size()])
+
+
+def memory_range(tensor: Tensor) -> tuple[int, int] | None:
+    """The addresses of a tensor's memory."""
+    try:
+        storage = tensor.untyped_storage()
+        return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage.nbytes() else None
+    except (RuntimeError, NotImplementedError, ValueError):
+        return None
