@@ -71,7 +71,6 @@ class Watch:
         sampler = None if obstacle or only_norms else Sampler(model)
         self.stopped = False
         """True once an error alert was raised with `on_alert="stop"`, for loops that test `if w.stopped: break`."""
-        self.closed = False
         self.trouble = ""
         """The error after which the watch gave up, else "". The watch's own errors never reach the training loop."""
         self._journal, self._schedule, self._on_alert = journal, schedule, on_alert
@@ -95,6 +94,7 @@ class Watch:
             self._handles += [each.register_step_pre_hook(before), each.register_step_post_hook(after)]
         self._at_exit = _exit_handler(weakref.ref(self))
         atexit.register(self._at_exit)
+        self.closed = False  # last: a watch that could not start has nothing to close
 
     @property
     def step(self) -> int:

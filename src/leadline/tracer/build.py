@@ -224,14 +224,16 @@ def _uses(ops: Sequence[Op]) -> dict[str, Op]:
 
 
 def _norms(tensors: Sequence[Tensor | None]) -> list[Stats | None]:
-    measured = [None if tensor is None else stats.measure_norm(tensor) for tensor in tensors]
+    measured = [
+        None if tensor is None else stats.attempt(stats.measure_norm, tensor)[0] for tensor in tensors
+    ]
     return _fetch_present(measured, stats.fetch_stats)
 
 
 def _products(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[float | None]:
     r"""Return $\langle g, w \rangle$ of each pair; None where one of the two cannot be read."""
     products = [
-        None if weight is None or grad is None else _product(weight, grad)
+        None if weight is None or grad is None else stats.attempt(_product, weight, grad)[0]
         for weight, grad in zip(weights, grads, strict=True)
     ]
     return _fetch_numbers(products)

@@ -333,7 +333,11 @@ def _restore_tensor(tensor: Tensor, copy: Tensor) -> None:
         return
     if tensor.layout is not torch.strided:
         tensor.data = copy
-    elif tensor.shape != copy.shape or not torch.equal(tensor, copy):
+        return
+    is_equal, refusal = stats.attempt(torch.equal, tensor, copy)
+    if tensor.shape != copy.shape or not (
+        is_equal or refusal
+    ):  # what refuses to be compared refuses writes too
         with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
             if tensor.shape != copy.shape:
                 tensor.resize_(copy.shape)

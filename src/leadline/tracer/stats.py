@@ -7,8 +7,8 @@ them together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -79,6 +79,23 @@ def unobservable(x: Tensor) -> str:
     if name in ("DTensor", "AsyncCollectiveTensor"):
         return f"{name}: only this rank's shard is here"
     return _META if x.is_meta else ""  # last, because `is_meta` of a fake tensor is a dispatched call
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def attempt(
+    measurement: Callable[Concatenate[Tensor, P], T], x: Tensor, *args: P.args, **kwargs: P.kwargs
+) -> tuple[T | None, str]:
+    """Return a measurement of `x`, or None and why there is none: a tensor of another class may refuse any op."""
+    try:
+        return measurement(x, *args, **kwargs), ""
+    except Exception as error:
+        if type(x) is Tensor or type(x) is torch.nn.Parameter:
+            raise
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        return None, f"{type(x).__name__} cannot be measured ({type(error).__name__}: {reason})"
 
 
 def measure(x: Tensor) -> RawStats:

@@ -147,4 +147,5 @@ def _write(tensor: Tensor, copy: Tensor) -> None:
     with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
         if tensor.shape != copy.shape:
             tensor.resize_(copy.shape)
-        tensor.copy_(copy)
+        distinct = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+        tensor[distinct].copy_(copy[distinct])  # an expanded tensor holds each number once
