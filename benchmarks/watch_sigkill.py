@@ -1,4 +1,4 @@
-"""Measure what SIGKILL loses of a watched loop: the last completed step minus the last step in its run file.
+"""Measure what SIGKILL loses of a watched loop: the steps after the last one in its run file, and their time.
 
 The loop is forked from a process that has loaded everything, so a kill costs no start-up time.
 benchmarks/run_file_cost.py runs it and fills the table.
@@ -13,6 +13,7 @@ import statistics
 import struct
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from torch import nn
 from leadline.api import watch
 from leadline.monitor.runfile import Run
 
-STEP = struct.Struct("q")
+STEP = struct.Struct("qdd")
+"""A completed step, the time when it ended, and the processor time of the process by then."""
 
 
 def train_until_killed(path: Path, pause: float, pipe: int) -> None:
@@ -34,11 +36,22 @@ def train_until_killed(path: Path, pause: float, pipe: int) -> None:
         watched.loss(model(torch.ones(4, 16)).square().mean()).backward()
         optimizer.step()
         optimizer.zero_grad()
-        os.write(pipe, STEP.pack(watched.step - 1))
-        time.sleep(pause)
+        os.write(pipe, STEP.pack(watched.step - 1, time.perf_counter(), time.process_time()))
+        if pause:
+            time.sleep(pause)
 
 
-def steps_lost(path: Path, pause: float, after: float) -> int:
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a kill lost: the steps after the last stored one, and the time from its end to that of the last step."""
+
+    steps: int
+    seconds: float
+    processor_seconds: float
+
+
+def lost_by_kill(path: Path, pause: float, after: float) -> Loss:
+    """Train in a forked process, kill it `after` seconds after its first step, and compare with its file."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -51,9 +64,14 @@ def steps_lost(path: Path, pause: float, after: float) -> int:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         output += pipe.read()
-    (last_step,) = STEP.unpack(output[-STEP.size :])
+    rows = list(STEP.iter_unpack(output[: len(output) // STEP.size * STEP.size]))
     with Run(path) as run:
-        return int(max(0, last_step - max(run.steps, default=-1)))
+        stored = max(run.steps, default=-1)
+    last_step, ended, busy = rows[-1]
+    missing = [row for row in rows if row[0] > stored]
+    if not missing:
+        return Loss(0, 0.0, 0.0)
+    return Loss(last_step - stored, ended - missing[0][1], busy - missing[0][2])
 
 
 def measure(pause: float, kills: int) -> dict[str, Any]:
@@ -61,5 +79,12 @@ def measure(pause: float, kills: int) -> dict[str, Any]:
     rng = random.Random(0)
     with tempfile.TemporaryDirectory() as folder:
         paths = [Path(folder, f"{number}.leadline") for number in range(kills)]
-        lost = [steps_lost(path, pause, rng.uniform(0.5, 1.5)) for path in paths]
-    return {"kills": kills, "median": statistics.median(lost), "most": max(lost)}
+        losses = [lost_by_kill(path, pause, rng.uniform(0.5, 1.5)) for path in paths]
+    lost = [each.steps for each in losses]
+    most_seconds = max(each.processor_seconds for each in losses)
+    return {
+        "kills": kills,
+        "median": statistics.median(lost),
+        "most": max(lost),
+        "most_processor_seconds": most_seconds,
+    }

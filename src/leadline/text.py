@@ -107,6 +107,14 @@ def factor(value: float | None) -> str:
     return NOT_MEASURED if value is None else f"×{number(value)}"
 
 
+def growth(e_folds: float) -> float:
+    """Return the factor of so many e-folds; infinity where no float holds it, because a file may claim any number."""
+    try:
+        return math.exp(e_folds)
+    except OverflowError:
+        return math.inf
+
+
 def power(e_folds: float) -> str:
     """The factor $e^x$, also if a float cannot hold it: ×0.154, or ×10^-412."""
     decades = e_folds / math.log(10)

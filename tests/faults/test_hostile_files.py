@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -180,6 +181,36 @@ def campaign(name: str, count: int) -> None:
 @pytest.mark.parametrize("name", RECORDS)
 def test_a_spoilt_record_is_shown_or_refused_and_never_a_crash(name):
     campaign(name, 5)
+
+
+def _with_every_number(text: str, key: str, value: float) -> str:
+    """The JSON with each number at `key`, anywhere in it, replaced."""
+
+    def changed(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {
+                name: value if name == key and isinstance(each, float) else changed(each)
+                for name, each in part.items()
+            }
+        return [changed(each) for each in part] if isinstance(part, list) else part
+
+    return json.dumps(changed(json.loads(text)))
+
+
+@pytest.mark.parametrize("key", ["backward", "median"])
+def test_a_report_that_claims_a_growth_beyond_any_float_is_shown(key: str):
+    layers = [layer for _ in range(6) for layer in (nn.Linear(8, 8), nn.ReLU())]
+    report = leadline.check(nn.Sequential(*layers), torch.randn(8, 8), loss=lambda y: y.square().mean())
+    text = report.to_json()
+    spoiled = _with_every_number(text, key, 2147483648.0)
+    assert json.loads(spoiled) != json.loads(text)
+    show(spoiled)
+
+
+def test_a_forecast_without_depths_is_refused():
+    spoiled = json.loads(samples.forecast().to_json()) | {"depths": []}
+    with pytest.raises(SchemaError, match="depths"):
+        show(json.dumps(spoiled))
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -42,12 +44,17 @@ from leadline.records.report import Report
 from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.report.verdict import is_about_wiring, sentence
 from leadline.text import plural
+from leadline.tracer.inputs import CALLING_CODE
 from leadline.tracer.trace import trace_case
+from leadline.tracer.user_errors import is_users_error
 
 # Derived: more likely than not.
 MIN_TRAINING_PROBABILITY = 0.5
 # Heuristic: standard deviations of the log odds; beyond it the case is unlike all that the probability was fitted to.
 MAX_LOG_ODDS_DEVIATION = 3.0
+
+T = TypeVar("T")
+_LOG = logging.getLogger("leadline.checks")
 
 
 def check_case(
@@ -69,15 +76,41 @@ def check_case(
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
         most = MAX_REHEARSAL_STEPS if rehearse is True else rehearse
-        rehearsal = rehearse_steps(case, trace, steps=most)
-        profile = replace(profile, rehearsal=rehearsal, constant_loss=rehearsal.constant)
+        rehearsal, gaps = _read(
+            "what the first steps achieve", lambda: rehearse_steps(case, trace, steps=most)
+        )
+        coverage = _with_gaps(coverage, gaps)
+        if rehearsal is not None:
+            profile = replace(profile, rehearsal=rehearsal, constant_loss=rehearsal.constant)
     elif case.optimizer is None:
-        profile = replace(profile, constant_loss=constant_loss_of(case, trace))
+        constant, gaps = _read("the loss of the best constant", lambda: constant_loss_of(case, trace))
+        profile, coverage = replace(profile, constant_loss=constant), _with_gaps(coverage, gaps)
     if trace.loss is not None:
         profile, coverage = _with_wiring(case, trace, profile, coverage, probes=probes)
     if probes:
         profile, coverage = _with_memory(rebuild, case, trace, profile, coverage)
     return make_report(trace, profile, coverage, rules)
+
+
+def _read(what: str, read: Callable[[], T]) -> tuple[T | None, tuple[Gap, ...]]:
+    """One part of the profile. Where Leadline itself fails on a program that runs: None, and a gap that says so."""
+    try:
+        return read(), ()
+    except InputError as error:
+        return None, (Gap(what=what, why=f"it needs {error.expected}; got {error.got}"),)
+    except Exception as error:
+        if is_users_error(error, CALLING_CODE):
+            raise
+        _LOG.warning("reading %s failed; please report it", what, exc_info=True)
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        return None, (Gap(what=what, why=f"{FAILED_READING}: {type(error).__name__}: {reason}"),)
+
+
+FAILED_READING = "Leadline failed to read it"
+
+
+def _with_gaps(coverage: Coverage, gaps: tuple[Gap, ...]) -> Coverage:
+    return replace(coverage, gaps=(*coverage.gaps, *gaps)) if gaps else coverage
 
 
 def explain_failure(error: Exception, trace: Trace, values: Sequence[int]) -> None:
@@ -98,13 +131,15 @@ def _with_wiring(
     case: Case, trace: Trace, profile: Profile, coverage: Coverage, *, probes: bool
 ) -> tuple[Profile, Coverage]:
     """The profile with the ledger and, unless they are not wanted, what the probes measured."""
-    ledger = read_ledger(trace, profile.blocks, profile.update)
-    profile = replace(profile, ledger=ledger, parts=read_parts(trace, case))
+    ledger, gaps = _read("who learns", lambda: read_ledger(trace, profile.blocks, profile.update))
+    parts, more = _read("parts of the network", lambda: read_parts(trace, case))
+    profile = replace(profile, ledger=ledger, parts=parts)
+    coverage = _with_gaps(coverage, (*gaps, *more))
     if not probes:
         return profile, coverage
     dependence, question, gaps = read_dependence(case, trace)
     profile = replace(profile, dependence=dependence, question=question)
-    return profile, replace(coverage, gaps=(*coverage.gaps, *gaps))
+    return profile, _with_gaps(coverage, gaps)
 
 
 def _with_memory(
@@ -119,9 +154,12 @@ def _with_memory(
 
 def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
     """Everything that can be read from a trace alone, including the predictions of theory."""
-    predicted_trace, theory = predict_with_account(trace)
+    prediction, gaps = _read("what theory predicts", lambda: predict_with_account(trace))
+    predicted_trace, theory = (trace, None) if prediction is None else prediction
     profile, coverage = read_profile(predicted_trace)
-    profile = replace(profile, symmetry=read_symmetry(predicted_trace), theory=theory)
+    symmetry, more = _read("free rescalings", lambda: read_symmetry(predicted_trace))
+    profile = replace(profile, symmetry=symmetry, theory=theory)
+    coverage = _with_gaps(coverage, (*gaps, *more))
     if profile.predicted and (unwritten := unwritten_without_weights(trace)):
         profile = replace(profile, parts=NetworkParts(unwritten=unwritten))
     return profile, coverage
@@ -265,13 +303,10 @@ def _with_update(
     case: Case, profile: Profile, coverage: Coverage, *, required: bool
 ) -> tuple[Profile, Coverage]:
     """The profile with one optimizer step. Where the step is impossible and not required, a gap in the coverage."""
-    try:
+    if required:
         return replace(profile, update=read_update(case, profile, ranges=True)), coverage
-    except InputError as error:
-        if required:
-            raise
-        gap = Gap(what="one step of the optimizer", why=f"it needs {error.expected}; got {error.got}")
-        return profile, replace(coverage, gaps=(*coverage.gaps, gap))
+    step, gaps = _read("one step of the optimizer", lambda: read_update(case, profile, ranges=True))
+    return replace(profile, update=step), _with_gaps(coverage, gaps)
 
 
 UNSPECIFIC_CODES = {

@@ -18,6 +18,7 @@ from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
 from leadline.checks._history import NOT_MEASURED
+from leadline.monitor.hooks import takes_hooks
 from leadline.monitor.layout import Numbers
 from leadline.monitor.norms import Norms, one_norm, read_one
 from leadline.records import Profile, Trace
@@ -67,7 +68,7 @@ class BlockExits:
         self._locations = {
             block: (modules[location.path], location)
             for block, location in locations
-            if location.path in modules
+            if location.path in modules and takes_hooks(modules[location.path])
         }
         self._block_count = len(profile.blocks)
 

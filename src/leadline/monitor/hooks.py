@@ -6,9 +6,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
+from torch import nn
 from torch._C._dynamo import eval_frame
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch.compiler import is_compiling
+from torch.jit._script import RecursiveScriptModule
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +29,11 @@ def uncompiled(function: F) -> F:
         skip = compiler._FrameExecStrategy(compiler._FrameAction.SKIP, compiler._FrameAction.DEFAULT)
         compiler.set_code_exec_strategy(function.__code__, skip)
     return function
+
+
+def takes_hooks(module: nn.Module) -> bool:
+    """Return whether a module accepts forward hooks; one that `torch.jit.script` made refuses them."""
+    return not isinstance(module, RecursiveScriptModule)
 
 
 # What a hook is saved as: a method of the standard library that takes anything and returns None. A model or optimizer

@@ -28,10 +28,9 @@ from leadline.records.report import Report
 from leadline.records.run import GAP_KEY, INSIDE_OF_MODEL, Alert, Event, EventKind, RunInfo, Sample
 from leadline.text import clean
 
-# Heuristic: seconds that a step waits at most before the writing thread gets it; a live page looks twice a second.
-MAX_HOLD_SECONDS = 0.25
-# Heuristic: share of the time spent on waking that thread; a quarter of the default budget.
-MAX_WAKE_SHARE = 0.0025
+# Derived: seconds that a step waits at most before the writing thread gets it. With the pause of that thread it bounds
+# what a kill loses to 50 ms; waking the thread and its transaction take about 0.1 ms, a quarter of the default budget.
+MAX_HOLD_SECONDS = 0.04
 # Events that every rank reports to the first one.
 SHARED_EVENTS = ("non-finite", "crash", "skipped step")
 # Heuristic: alerts and events held in memory; more than a user reads, and below 1 MB.
@@ -137,7 +136,7 @@ class Journal:
     def _flush(self, writer: Writer) -> None:
         """Hand the pending steps to the writer. Slow steps are handed over at once, so a kill loses only the last."""
         pending, self._pending = self._pending, []
-        self.next_flush = perf_counter() + min(MAX_HOLD_SECONDS, writer.turn_seconds / MAX_WAKE_SHARE)
+        self.next_flush = perf_counter() + MAX_HOLD_SECONDS
         for when, step, scalars, vectors in pending:
             writer.put(step, scalars, vectors, when=when)
 

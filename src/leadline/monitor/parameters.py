@@ -15,6 +15,7 @@ from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import ShardNorms, is_simple, local, total
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
+from leadline.tracer.optimizer import can_move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +143,7 @@ class ParameterMeasurements:
     @torch.no_grad()
     def copy_weights(self, optimizer: Optimizer) -> None:
         """Copy what the step will change; `measure_updates` frees the memory."""
-        weights = [each.detach() for each in self.table.by_optimizer[id(optimizer)]]
+        _, weights = self._movable(optimizer)
         self._weights_before[id(optimizer)] = [
             each.clone() for each in local(weights, simple=self.table.simple)
         ]
@@ -153,12 +154,21 @@ class ParameterMeasurements:
         copies = self._weights_before.pop(id(optimizer), None)
         if not copies:
             return
-        indices, simple = self.table.indices_by_optimizer[id(optimizer)], self.table.simple
-        weights = [parameter.detach() for parameter in self.table.by_optimizer[id(optimizer)]]
+        simple = self.table.simple
+        indices, weights = self._movable(optimizer)
         local_weights = local(weights, simple=simple)
         torch._foreach_sub_(copies, local_weights)
         self.updates.append(ParameterNorms(indices, ShardNorms(weights, copies, simple=simple)))
         self.weights.append(ParameterNorms(indices, ShardNorms(weights, local_weights, simple=simple)))
+
+    def _movable(self, optimizer: Optimizer) -> tuple[list[int], list[Tensor]]:
+        """Return the indices and the detached tensors of the parameters that a step can change."""
+        parameters = self.table.by_optimizer[id(optimizer)]
+        indices = self.table.indices_by_optimizer[id(optimizer)]
+        if not self.table.simple:
+            movable = [pair for pair in zip(indices, parameters, strict=True) if can_move(pair[1])]
+            indices, parameters = [index for index, _ in movable], [each for _, each in movable]
+        return indices, [each.detach() for each in parameters]
 
     def last_gradient_norm(self) -> float:
         """Return the total norm of the gradients that were measured last; waits for a device."""

@@ -17,7 +17,7 @@ from leadline.checks._diagnosis import make_report, read_trace
 from leadline.checks._history import NOT_MEASURED, label_positions, realigned_row
 from leadline.checks._timeline import first_cause, render_timeline
 from leadline.monitor.budget import MeasurementSchedule
-from leadline.monitor.hooks import DetachableHook, EagerHook
+from leadline.monitor.hooks import DetachableHook, EagerHook, takes_hooks
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import (
     AXIS,
@@ -107,7 +107,7 @@ class Sampler:
         if self._is_searching and self._note is None:
             self._note = DetachableHook(self._note_called_part)
             self._hooks.append(self._note)
-            for module in self.model.modules():
+            for module in filter(takes_hooks, self.model.modules()):
                 self._handles.append(module.register_forward_pre_hook(EagerHook(self._note)))
 
     def end_pass(self) -> None:
@@ -261,7 +261,7 @@ def dominant_parts(model: nn.Module) -> tuple[nn.Module, ...]:
     """Return the parts with more than half of the trainable elements; each contains the next."""
     parts, total, inside = [], count_trainable(model), model
     while total:
-        sizes = {each: count_trainable(each) for each in inside.children()}
+        sizes = {each: count_trainable(each) for each in inside.children() if takes_hooks(each)}
         inside = max(sizes, key=sizes.__getitem__, default=model)
         if sizes.get(inside, 0) <= MIN_DOMINANT_SHARE * total:
             break
@@ -295,6 +295,8 @@ def mark_consumed_gradients(trace: Trace, names: Collection[str]) -> Trace:
 
 def sampling_obstacle(model: nn.Module) -> str:
     """Return why no pass of this model can be recorded; "" if it can."""
+    if not takes_hooks(unwrap(model)):
+        return "a scripted module takes no hooks"
     shards = [each.item for each in index_model(unwrap(model)).parameters.values() if is_shard(each.item)]
     if not shards:
         return ""

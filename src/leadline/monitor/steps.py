@@ -348,7 +348,7 @@ class TrainingSteps:
             record.losses.append(to_number(self.sampler.model_loss))
         loss = mean_loss(record.losses)
         scale, _ = self.scaler.read(peek=True)
-        if record.raw_gradients is not None and len(self.optimizers) == 1:
+        if record.raw_gradients is not None and record.parameters.gradients and len(self.optimizers) == 1:
             norm = record.parameters.last_gradient_norm()
             record.clipped_share = record.raw_gradients.clipped_share(norm, scale or 1.0)
         without_gradient = self._parameters.without_gradient(record.stepped - {id(optimizer)})

@@ -73,7 +73,6 @@ class Watch:
         sampler = None if obstacle or only_norms else Sampler(model)
         self.stopped = False
         """True once an error alert was raised with `on_alert="stop"`, for loops that test `if w.stopped: break`."""
-        self.closed = False
         self.trouble = ""
         """The error after which the watch gave up, else "". The watch's own errors never reach the training loop."""
         self._journal, self._schedule, self._on_alert = journal, schedule, on_alert
@@ -100,6 +99,8 @@ class Watch:
             self._undo.enter_context(allow_deep_calls())
         self._at_exit = _exit_handler(weakref.ref(self))
         atexit.register(self._at_exit)
+        _OPEN.add(self)
+        self.closed = False  # last: a watch that could not start has nothing to close
 
     @property
     def step(self) -> int:
@@ -279,6 +280,11 @@ class Watch:
         with contextlib.suppress(RuntimeWarning):  # a warnings filter may turn this into an error
             warnings.warn(text, RuntimeWarning, stacklevel=2)
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: measure and record nothing more, because the parent goes on with the same run."""
+        self.trouble = "this process is a fork of the watched one"
+        self._remove_hooks()
+
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.disable()
@@ -303,6 +309,19 @@ class Watch:
     def __del__(self) -> None:
         if not getattr(self, "closed", True):
             self.close()
+
+
+_OPEN: weakref.WeakSet[Watch] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for watch in list(_OPEN):
+        if not watch.closed:
+            watch.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _exit_handler(reference: weakref.ref[Watch]) -> Callable[[], None]:

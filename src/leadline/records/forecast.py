@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -94,7 +94,7 @@ class Forecast(NotebookCard, frozen=True, kw_only=True):
     model: str
     optimizer: str
     lr: float | None
-    depths: tuple[int, ...]
+    depths: Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
     seeds: int
     from_one_model: bool
     """It is extrapolated from the blocks of one model, not measured at several depths."""

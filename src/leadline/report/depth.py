@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from leadline.records import DepthBlock, Profile, ResidualAdd
 from leadline.records.cliffs import DepthChange, depth_change
 from leadline.report.charts.sparkline import mark
-from leadline.text import joined, plural
+from leadline.text import growth, joined, plural
 
 if TYPE_CHECKING:
     from leadline.records.report import Report
@@ -55,7 +55,7 @@ def gain(values: Sequence[float | None]) -> float | None:
     None if fewer than two were measured, or if any of them is zero or not finite: then there is no mean.
     """
     measured = _change(values)
-    return None if measured is None else math.exp(measured.change.per_block)
+    return None if measured is None else growth(measured.change.per_block)
 
 
 class _Measured(NamedTuple):

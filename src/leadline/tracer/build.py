@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -45,13 +45,15 @@ def build_trace(
     )
     roles = _roles(recorded, entries)
     ops = tuple(_op(index, op, roles, entries) for index, op in enumerate(recorded))
-    values = _values(entries, recorded)
-    parameters = read_parameters(model_index, grads, ops)
+    measured = _measure_parameters(model_index, grads)
+    known = stats.transfer((*_pending_numbers(entries), *_flat(measured), fields["loss"]))
+    values = _values(entries, recorded, known)
+    parameters = _read_parameters(model_index, measured, ops, known)
     parameters = fill_gathered_parameters(parameters, recorder.gathered_stats, grad_norms)
     modules = _modules(model_index, recorder)
     gaps = (*fields["gaps"], *_checkpoint_gaps(unplaced), *find_gaps(ops, values, parameters, modules))
     return Trace(
-        **{**fields, "gaps": gaps},
+        **{**fields, "gaps": gaps, "loss": _known_number(fields["loss"], known)},
         torch=str(torch.__version__),
         ops=ops,
         values=values,
@@ -97,13 +99,32 @@ def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[Val
     )
 
 
-def _values(entries: Sequence[ValueEntry], ops: Sequence[RecordedOp]) -> tuple[Value, ...]:
-    forward = _fetch_present([entry.forward for entry in entries], stats.fetch_stats)
-    backward = _fetch_present([entry.backward for entry in entries], stats.fetch_stats)
-    units = _fetch_present([entry.units for entry in entries], stats.fetch_units)
-    shared_means = _fetch_numbers([entry.shared_mean for entry in entries])
-    attended = _fetch_present([entry.attended for entry in entries], stats.fetch_attention)
-    summed_targets = _fetch_numbers([entry.summed_targets for entry in entries])
+def _pending_numbers(entries: Sequence[ValueEntry]) -> Iterator[Any]:
+    """What was measured of the values and may still be on a device: all of it is transferred at once."""
+    for entry in entries:
+        yield from entry.forward or ()
+        yield from entry.backward or ()
+        yield from entry.units or ()
+        yield from () if entry.attended is None else entry.attended.numbers
+        yield from (entry.shared_mean, entry.summed_targets, entry.choices)
+
+
+def _known_number(number: stats.Number | None, known: stats.Known) -> float | None:
+    if isinstance(number, Tensor):
+        return known[id(number)][0]
+    return None if number is None else float(number)
+
+
+def _values(
+    entries: Sequence[ValueEntry], ops: Sequence[RecordedOp], known: stats.Known
+) -> tuple[Value, ...]:
+    forward = _fetch_present([entry.forward for entry in entries], stats.fetch_stats, known)
+    backward = _fetch_present([entry.backward for entry in entries], stats.fetch_stats, known)
+    units = _fetch_present([entry.units for entry in entries], stats.fetch_units, known)
+    shared_means = [_known_number(entry.shared_mean, known) for entry in entries]
+    attended = _fetch_present([entry.attended for entry in entries], stats.fetch_attention, known)
+    summed_targets = [_known_number(entry.summed_targets, known) for entry in entries]
+    choices = [() if each.choices is None else tuple(map(int, known[id(each.choices)])) for each in entries]
     readers = Counter(value for op in ops for value in op.inputs)
     for value, entry in enumerate(
         entries
@@ -115,7 +136,9 @@ def _values(entries: Sequence[ValueEntry], ops: Sequence[RecordedOp]) -> tuple[V
             forward[value] = forward[original]
             backward[value] = backward[original] if readers[original] == 1 else None
             entry.unobserved = entry.unobserved or entries[original].unobserved
-    rows = zip(entries, forward, backward, units, shared_means, attended, summed_targets, strict=True)
+    rows = zip(
+        entries, forward, backward, units, shared_means, attended, summed_targets, choices, strict=True
+    )
     return tuple(_value(number, *row) for number, row in enumerate(rows))
 
 
@@ -128,6 +151,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     shared_mean: float | None,
     attended: Attended | None,
     summed_targets: float | None,
+    choices: tuple[int, ...],
 ) -> Value:
     return Value(
         id=number,
@@ -142,20 +166,17 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
         common_ms=shared_mean,
         attended=attended,
         summed_targets=summed_targets,
-        choices=() if entry.choices is None else tuple(entry.choices.tolist()),
+        choices=choices,
         unobserved=entry.unobserved,
     )
 
 
-def _fetch_present(items: Sequence[R | None], fetch: Callable[[list[R]], list[F]]) -> list[F | None]:
+def _fetch_present(
+    items: Sequence[R | None], fetch: Callable[[list[R], stats.Known], list[F]], known: stats.Known
+) -> list[F | None]:
     """Fetch the items that are not None, all at once, and return them in their places."""
-    fetched = iter(fetch([item for item in items if item is not None]))
+    fetched = iter(fetch([item for item in items if item is not None], known))
     return [None if item is None else next(fetched) for item in items]
-
-
-def _fetch_numbers(numbers: Sequence[stats.Number | None]) -> list[float | None]:
-    fetched = iter(stats.fetch([number for number in numbers if number is not None]))
-    return [None if number is None else next(fetched) for number in numbers]
 
 
 def _modules(model_index: ModelIndex, recorder: Recorder) -> tuple[Module, ...]:
@@ -195,21 +216,49 @@ def _is_mode_dependent(module: nn.Module) -> bool:
 _KINDS = {"weight": "matrix", "recurrent": "matrix", "embedding": "embedding", "norm": "norm"}
 
 
-def read_parameters(
-    model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None, ops: Sequence[Op]
-) -> tuple[Parameter, ...]:
-    """Return all parameters in the order of the model. `grads` is by `id`; None if no backward pass ran."""
-    named = list(model_index.parameters.values())
-    uses = _uses(ops)
-    weights = [each.item for each in named]
+class _MeasuredParameters(NamedTuple):
+    """What was measured of the parameters, in the order of the model; it may still be on a device."""
+
+    reasons: list[str]
+    """Why a parameter cannot be read; "" if it can."""
+    weights: list[stats.RawStats | None]
+    grads: list[stats.RawStats | None]
+    products: list[stats.Number | None]
+    r"""$\langle g, w \rangle$ of each pair; None where one of the two cannot be read."""
+
+
+def _measure_parameters(
+    model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None
+) -> _MeasuredParameters:
+    """Measure all parameters and their gradients. `grads` is by `id`; None if no backward pass ran."""
+    weights = [each.item for each in model_index.parameters.values()]
     gradients = [None if grads is None else grads.get(id(weight)) for weight in weights]
     reasons = [stats.unobservable(weight) for weight in weights]
     readable = [None if reason else weight for weight, reason in zip(weights, reasons, strict=True)]
     readable_grads = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
-    measured = zip(_norms(readable), _norms(readable_grads), _products(readable, readable_grads), strict=True)
+    return _MeasuredParameters(
+        reasons, _norms(readable), _norms(readable_grads), _products(readable, readable_grads)
+    )
+
+
+def _flat(measured: _MeasuredParameters) -> Iterator[Any]:
+    for raw in (*measured.weights, *measured.grads):
+        yield from raw or ()
+    yield from measured.products
+
+
+def _read_parameters(
+    model_index: ModelIndex, measured: _MeasuredParameters, ops: Sequence[Op], known: stats.Known
+) -> tuple[Parameter, ...]:
+    """Return all parameters in the order of the model."""
+    uses = _uses(ops)
+    weights = _fetch_present(measured.weights, stats.fetch_stats, known)
+    grads = _fetch_present(measured.grads, stats.fetch_stats, known)
+    products = [_known_number(each, known) for each in measured.products]
+    numbers = zip(measured.reasons, weights, grads, products, strict=True)
     return tuple(
-        _parameter(each, uses.get(each.names[0]), reason, *numbers)
-        for each, reason, numbers in zip(named, reasons, measured, strict=True)
+        _parameter(each, uses.get(each.names[0]), *row)
+        for each, row in zip(model_index.parameters.values(), numbers, strict=True)
     )
 
 
@@ -223,18 +272,15 @@ def _uses(ops: Sequence[Op]) -> dict[str, Op]:
     return uses
 
 
-def _norms(tensors: Sequence[Tensor | None]) -> list[Stats | None]:
-    measured = [None if tensor is None else stats.measure_norm(tensor) for tensor in tensors]
-    return _fetch_present(measured, stats.fetch_stats)
+def _norms(tensors: Sequence[Tensor | None]) -> list[stats.RawStats | None]:
+    return [None if tensor is None else stats.attempt(stats.measure_norm, tensor)[0] for tensor in tensors]
 
 
-def _products(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[float | None]:
-    r"""Return $\langle g, w \rangle$ of each pair; None where one of the two cannot be read."""
-    products = [
-        None if weight is None or grad is None else _product(weight, grad)
+def _products(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[stats.Number | None]:
+    return [
+        None if weight is None or grad is None else stats.attempt(_product, weight, grad)[0]
         for weight, grad in zip(weights, grads, strict=True)
     ]
-    return _fetch_numbers(products)
 
 
 def _product(weight: Tensor, grad: Tensor) -> stats.Number:

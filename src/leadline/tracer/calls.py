@@ -202,8 +202,10 @@ def _encode(argument: Any, values: Mapping[int, int]) -> Any:
         return spell_float(argument)
     if argument is None or isinstance(argument, bool | str):
         return argument
-    if isinstance(argument, int | torch.SymInt):
+    if isinstance(argument, int):
         return int(argument)
+    if isinstance(argument, torch.SymInt):  # the length of a ragged axis is not one number
+        return NOT_JSON if argument.node.is_nested_int() else int(argument)
     if isinstance(argument, list | tuple):
         return [_encode(item, values) for item in argument] if len(argument) <= MAX_LIST_ITEMS else NOT_JSON
     if isinstance(argument, slice):

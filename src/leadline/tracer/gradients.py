@@ -117,7 +117,7 @@ class Gradients:
 
 def _measure(grad: Tensor) -> RawStats | None:
     with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
-        return None if stats.unobservable(grad) else stats.measure(grad)
+        return None if stats.unobservable(grad) else stats.attempt(stats.measure, grad)[0]
 
 
 def _gradient_hook(gradients: list[RawStats | None], position: int, number: int) -> Any:

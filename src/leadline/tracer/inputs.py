@@ -51,6 +51,24 @@ def check_arguments(case: Case, model_index: ModelIndex, recorder: type) -> None
         _check_device(what, part, model_index)
 
 
+def why_without_values(model: nn.Module) -> str:
+    """Return why the parameters hold no numbers (meta and fake tensors); "" if they hold some."""
+    parameters = list(unwrap(model).parameters())
+    if not any(type(each).__name__ == "FakeTensor" or each.is_meta for each in parameters):
+        return ""
+    return "parameters without values, on the meta device or of a fake tensor mode"
+
+
+def check_has_values(model: nn.Module) -> None:
+    """Raise InputError for a model whose parameters hold no numbers, because it cannot be run."""
+    if reason := why_without_values(model):
+        raise InputError(
+            expected="a model whose parameters hold numbers",
+            got=reason,
+            fix="build it on a device that has memory, or use leadline.predict or leadline.symmetries, which need none",
+        )
+
+
 def call_model(model: nn.Module, inputs: Any) -> Any:
     """Call `model(inputs)`, `model(*inputs)` or `model(**inputs)`. Errors of the model are passed on with a note.
 
@@ -106,14 +124,17 @@ def copy_inference_tensors(tree: Any) -> Any:
 def copy_batch(batch: Any) -> Any:
     """Return a copy of the batch, because a model may write into it; a tensor that occurs twice is copied once.
 
-    An object that cannot be copied is passed on as it is.
+    A leaf that requires a gradient is not copied: torch refuses to write into it, and the loss may differentiate with
+    respect to it, as gradient penalties do. An object that cannot be copied is passed on as it is.
     """
     copies: dict[int, Any] = {}
 
     def copied(leaf: Any) -> Any:
-        if isinstance(leaf, Tensor) and id(leaf) not in copies:
-            copies[id(leaf)] = leaf.detach().clone().requires_grad_(leaf.requires_grad)
         if isinstance(leaf, Tensor):
+            if leaf.is_leaf and leaf.requires_grad:
+                return leaf
+            if id(leaf) not in copies:
+                copies[id(leaf)] = leaf.detach().clone().requires_grad_(leaf.requires_grad)
             return copies[id(leaf)]
         try:
             return copy.deepcopy(leaf, copies)
@@ -121,6 +142,11 @@ def copy_batch(batch: Any) -> Any:
             return leaf
 
     return tree_map(copied, batch)
+
+
+def trainable_leaves(batch: Any) -> list[Tensor]:
+    """Return the tensors of a batch into which a backward pass writes gradients."""
+    return [each for each in tensors_in(batch) if each.requires_grad and each.is_leaf]
 
 
 def named_tensors(tree: Any, name: str) -> list[tuple[str, Tensor]]:

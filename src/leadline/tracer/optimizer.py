@@ -101,3 +101,11 @@ def _as_json(item: Any) -> Any:
     if isinstance(item, float):
         return spell_float(item)
     return [_as_json(each) for each in item] if isinstance(item, list | tuple) else item
+
+
+def can_move(parameter: Tensor) -> bool:
+    """Return whether a step can change it: torch adds to no integers, 8-bit numbers or expanded tensors."""
+    is_addable = parameter.is_complex() or (parameter.is_floating_point() and parameter.element_size() > 1)
+    if not is_addable or parameter.layout is not torch.strided:
+        return is_addable
+    return all(size <= 1 or stride for size, stride in zip(parameter.shape, parameter.stride(), strict=True))

@@ -366,9 +366,11 @@ class Recorder(TorchFunctionMode):
         self._observe(tensor, entry)
         if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._runner is None:
             if plan.kind == "activation":
-                entry.units = stats.measure_units(tensor, entry.unit_dim, plan.bounds, entry.forward)
+                entry.units, _ = stats.attempt(
+                    stats.measure_units, tensor, entry.unit_dim, plan.bounds, entry.forward
+                )
             if plan.kind in _KINDS_WITH_SHARED_MEAN:
-                entry.shared_mean = stats.measure_shared_mean(tensor, entry.unit_dim)
+                entry.shared_mean, _ = stats.attempt(stats.measure_shared_mean, tensor, entry.unit_dim)
         return entry
 
     def _has_stats(self, value: int) -> bool:
@@ -380,7 +382,7 @@ class Recorder(TorchFunctionMode):
         if tensor.is_floating_point() or tensor.is_complex():
             entry.unobserved = self._unmeasured or stats.unobservable(tensor)
             if not entry.unobserved:
-                entry.forward = stats.measure(tensor)
+                entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor)
             elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
         return entry

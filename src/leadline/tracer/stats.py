@@ -7,8 +7,9 @@ them together.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -58,7 +59,7 @@ class RawAttention(NamedTuple):
     """Number of keys; then purity, entropy, and variance and largest magnitude of the logits, of some rows."""
 
     keys: int
-    numbers: Tensor
+    numbers: tuple[Tensor, ...]
 
 
 def unobservable(x: Tensor) -> str:
@@ -79,6 +80,23 @@ def unobservable(x: Tensor) -> str:
     if name in ("DTensor", "AsyncCollectiveTensor"):
         return f"{name}: only this rank's shard is here"
     return _META if x.is_meta else ""  # last, because `is_meta` of a fake tensor is a dispatched call
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def attempt(
+    measurement: Callable[Concatenate[Tensor, P], T], x: Tensor, *args: P.args, **kwargs: P.kwargs
+) -> tuple[T | None, str]:
+    """Return a measurement of `x`, or None and why there is none: a tensor of another class may refuse any op."""
+    try:
+        return measurement(x, *args, **kwargs), ""
+    except Exception as error:
+        if type(x) is Tensor or type(x) is torch.nn.Parameter:
+            raise
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        return None, f"{type(x).__name__} cannot be measured ({type(error).__name__}: {reason})"
 
 
 def measure(x: Tensor) -> RawStats:
@@ -207,8 +225,9 @@ def count_choices(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor
     is_per_row = indices.numel() % max(inputs[0].numel() // max(alternatives, 1), 1) == 0
     if not 1 < alternatives <= MAX_CHOICES or not indices.numel() or not is_per_row:
         return None
-    counts = torch.bincount(indices.detach().reshape(-1), minlength=alternatives)
-    return counts if len(counts) == alternatives else None
+    # not `bincount`, which waits for the device to learn the length of its result
+    flat = indices.detach().reshape(-1)
+    return flat.new_zeros(alternatives).scatter_add_(0, flat, torch.ones_like(flat))
 
 
 def _count(x: Tensor) -> Number:
@@ -217,16 +236,39 @@ def _count(x: Tensor) -> Number:
     return count.item() if count.device.type == "cpu" else count
 
 
-def fetch_stats(raws: Sequence[RawStats]) -> list[Stats]:
+Known = Mapping[int, Sequence[float]]
+"""Numbers that were already transferred, by the `id` of their tensor."""
+NOTHING_KNOWN: Known = MappingProxyType({})
+
+
+def transfer(tensors: Iterable[Any]) -> dict[int, list[float]]:
+    """Return the elements of all tensors among `tensors` by their `id`, in one transfer per device."""
+    pending: dict[torch.device, list[Tensor]] = {}
+    for tensor in tensors:
+        if isinstance(tensor, Tensor):
+            pending.setdefault(tensor.device, []).append(tensor)
+    known: dict[int, list[float]] = {}
+    for group in pending.values():
+        flat = [each.detach().reshape(-1) for each in group]
+        wide = [each if each.dtype == torch.float64 else each.float() for each in flat]
+        numbers: list[float] = torch.cat(wide).cpu().tolist()
+        start = 0
+        for tensor in group:
+            known[id(tensor)] = numbers[start : start + tensor.numel()]
+            start += tensor.numel()
+    return known
+
+
+def fetch_stats(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[Stats]:
     """Fetch sums that are still on a device, in one transfer per device, and turn them into statistics."""
-    rows = _fetch([raw[1:] for raw in raws])
+    rows = _fetch([raw[1:] for raw in raws], known)
     return [_stats(raw.size, row) for raw, row in zip(raws, rows, strict=True)]
 
 
-def fetch_units(raws: Sequence[RawUnits]) -> list[Units]:
+def fetch_units(raws: Sequence[RawUnits], known: Known = NOTHING_KNOWN) -> list[Units]:
     """Fetch unit counts, in one transfer per device."""
-    alive = fetch([raw.alive for raw in raws])
-    saturated = iter(fetch([each.saturated for each in raws if each.saturated is not None]))
+    alive = fetch([raw.alive for raw in raws], known)
+    saturated = iter(fetch([each.saturated for each in raws if each.saturated is not None], known))
     return [
         Units(
             count=raw.size,
@@ -237,9 +279,9 @@ def fetch_units(raws: Sequence[RawUnits]) -> list[Units]:
     ]
 
 
-def fetch_attention(raws: Sequence[RawAttention]) -> list[Attended]:
+def fetch_attention(raws: Sequence[RawAttention], known: Known = NOTHING_KNOWN) -> list[Attended]:
     """Fetch the statistics of attentions, in one transfer per device."""
-    rows = _fetch([tuple(raw.numbers.unbind()) for raw in raws])
+    rows = _fetch([raw.numbers for raw in raws], known)
     return [
         Attended(keys=raw.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
         for raw, row in zip(raws, rows, strict=True)
@@ -255,9 +297,9 @@ def inner_product(a: Tensor, b: Tensor) -> Number:
     return product.item() if product.device.type == "cpu" else product
 
 
-def fetch(numbers: Sequence[Number]) -> list[float]:
+def fetch(numbers: Sequence[Number], known: Known = NOTHING_KNOWN) -> list[float]:
     """Return the numbers as floats, in one transfer per device."""
-    return [row[0] for row in _fetch([(number,) for number in numbers])]
+    return [row[0] for row in _fetch([(number,) for number in numbers], known)]
 
 
 def _is_known(number: Number, expected: float) -> bool:
@@ -281,15 +323,9 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
     return x, 0
 
 
-def _fetch(rows: Sequence[tuple[Number, ...]]) -> list[list[float]]:
-    pending: dict[torch.device, list[Tensor]] = {}
-    for number in (number for row in rows for number in row):
-        if isinstance(number, Tensor):
-            pending.setdefault(number.device, []).append(
-                number.float() if number.dtype != torch.float64 else number
-            )
-    fetched = {device: iter(torch.stack(numbers).cpu().tolist()) for device, numbers in pending.items()}
-    return [[next(fetched[n.device]) if isinstance(n, Tensor) else float(n) for n in row] for row in rows]
+def _fetch(rows: Sequence[tuple[Number, ...]], known: Known) -> list[list[float]]:
+    fetched = {**known, **transfer(number for row in rows for number in row if id(number) not in known)}
+    return [[fetched[id(n)][0] if isinstance(n, Tensor) else float(n) for n in row] for row in rows]
 
 
 def _stats(count: int, row: Sequence[float]) -> Stats:
@@ -359,7 +395,7 @@ def _summary(logits: Tensor) -> RawAttention:
     mean = unmasked.sum(-1) / count
     variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
     largest = torch.where(unmasked > MAX_MASKED_LOGIT, unmasked, torch.zeros_like(unmasked)).abs().amax()
-    return RawAttention(logits.shape[-1], torch.stack((purity, entropy, variance, largest)))
+    return RawAttention(logits.shape[-1], (purity, entropy, variance, largest))
 
 
 # A loss of classes whose result is a sum: how many targets it sums over.
@@ -384,5 +420,7 @@ def count_targets(  # noqa: PLR0913  (the signature of the measured ops)
         is_counted = target.detach() != ignore_index
         if weight is None:
             return _count(is_counted)
-        total = weight.detach()[target[is_counted]].sum()
+        # every target is looked up, because selecting the counted ones would wait for the device
+        classes = target.detach().masked_fill(~is_counted, 0)
+        total = (weight.detach()[classes] * is_counted).sum()
         return total.item() if total.device.type == "cpu" else total

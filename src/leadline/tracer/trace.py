@@ -155,7 +155,8 @@ def _run(
         grads = _backward(loss, model_index, recorder)
     gaps = (*_mode_gaps(model, model_index), *_unregistered_gaps(recorder))
     unregistered = _unregistered_leaves(recorder, case.joint_optimizer, model_index)
-    return loss_value, {"loss": loss.item(), "gaps": gaps, "unregistered": unregistered}, grads
+    number = loss.item() if loss.device.type == "cpu" else loss.detach()  # fetched with everything else
+    return loss_value, {"loss": number, "gaps": gaps, "unregistered": unregistered}, grads
 
 
 def _backward(loss: Tensor, model_index: ModelIndex, recorder: Recorder) -> dict[int, Tensor | None]:

@@ -6,7 +6,7 @@ in which module and op it failed, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import CodeType, FrameType, TracebackType
@@ -37,6 +37,20 @@ class FailedCall:
     @property
     def tensors(self) -> dict[str, Tensor]:
         return {name: each for name, each in self.arguments.items() if isinstance(each, Tensor)}
+
+
+# Packages whose code runs when Leadline reads a trace; an error that ends there is not one of the user's program.
+_LIBRARIES = frozenset({"leadline", "torch", "numpy", "msgspec", "math", "copy"})
+
+
+def is_users_error(error: BaseException, calling_code: Collection[CodeType]) -> bool:
+    """Return whether an error was raised by the user's code; `calling_code` are the functions that call it."""
+    module, trace = "", error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code in calling_code:
+            return True
+        module, trace = trace.tb_frame.f_globals.get("__name__", ""), trace.tb_next
+    return module.partition(".")[0] not in _LIBRARIES
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -75,8 +76,23 @@ class ValueTable:
 
 def describe(tensor: Tensor) -> ValueEntry:
     """Return an entry with the shape and dtype of a tensor."""
-    is_irregular = tensor.is_nested and tensor.layout is torch.strided
-    return ValueEntry((tensor.size(0),) if is_irregular else tuple(tensor.shape), dtype_name(tensor.dtype))
+    return ValueEntry(_shape(tensor), dtype_name(tensor.dtype))
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape; a nested tensor has the mean length of its parts along its ragged axis, or no further axes."""
+    if not tensor.is_nested:
+        return tuple(tensor.shape)
+    if tensor.layout is torch.strided:
+        return (tensor.size(0),)
+    values, axis = jagged_values(tensor), tensor._ragged_idx - 1  # type: ignore[attr-defined]
+    mean_length = math.ceil(values.shape[axis] / max(tensor.size(0), 1))
+    return tuple(size if type(size) is int else mean_length for size in tensor.shape)
+
+
+def jagged_values(tensor: Tensor) -> Tensor:
+    """Return the values of a jagged nested tensor, which every op supports; any other tensor as it is."""
+    return tensor.values() if tensor.layout is torch.jagged else tensor
 
 
 @cache

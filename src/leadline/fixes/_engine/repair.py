@@ -39,7 +39,7 @@ from leadline.records import Outcome, Recipe, SourceEdit, Verdict
 from leadline.records.codec import read_text
 from leadline.records.repair import RepairReport
 from leadline.report.snippet import put_together
-from leadline.tracer.inputs import unwrap
+from leadline.tracer.inputs import check_has_values, unwrap
 from leadline.tracer.restore import preserve_state
 from leadline.tracer.shield import shielded
 
@@ -222,6 +222,7 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     If the case cannot be copied, `factory` builds its copies. `files` are those in which it is built; edits are shown
     as changes of them where that is possible.
     """
+    check_has_values(case.model)
     time = budget_of(budget, clock or clock_for(case))
     with preserve_state(case):
         batches = read_batches(case, CONFIRMATION_LENGTH * MAX_TRIAL_STEPS)

@@ -22,9 +22,9 @@ from leadline.errors import CopyError, InputError
 from leadline.fixes._engine.copy import copy_case
 from leadline.joint_optimizer import needs_closure
 from leadline.readings.update.step_hooks import suspend_step_hooks
-from leadline.tracer.inputs import call_model, copy_batch, find_loss, unwrap
+from leadline.tracer.inputs import call_model, copy_batch, find_loss, trainable_leaves, unwrap
 from leadline.tracer.names import index_model
-from leadline.tracer.restore import preserve_state
+from leadline.tracer.restore import hide_gradients, preserve_state
 from leadline.tracer.shield import atomic_contextmanager
 
 
@@ -269,7 +269,7 @@ def train_step(case: Case, batch: tuple[Inputs, Any]) -> float:
             loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 
-    with suspend_step_hooks(optimizer):
+    with suspend_step_hooks(optimizer), hide_gradients(trainable_leaves(batch)):
         if needs_closure(optimizer):
             return float(cast(Tensor, optimizer.step(backward)))  # type: ignore[arg-type]
         loss = backward().item()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 import time
 import uuid
@@ -64,18 +66,19 @@ def open_store(path: Path, info: RunInfo, owner: Owner, *, resume: bool) -> RunS
     """
     if path.is_dir():
         raise InputError(expected="a file to write", got=f"the directory {path}", fix="name a file in it")
+    may_continue = (not path.exists() and _create_whole(path, info)) or resume
     connection = connect(path, mode="rwc")
     try:
         dead = None
         if holds_run(connection, path):
             dead = _dead_owner(connection)
-            _check_run(connection, path, info, resume=resume)  # before anything in the file is changed
+            _check_run(connection, path, info, resume=may_continue)  # before anything in the file is changed
         no_wal_reason = _start_wal(connection, path)
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("BEGIN IMMEDIATE")
         if holds_run(connection, path):  # tested again, because another process may have created it since
             _refuse_other_writer(read_owner(connection), path, dead, owner)
-            info = _check_run(connection, path, info, resume=resume)
+            info = _check_run(connection, path, info, resume=may_continue)
         else:
             info = _create(connection, info)
         write_owner(connection, owner)
@@ -84,6 +87,26 @@ def open_store(path: Path, info: RunInfo, owner: Owner, *, resume: bool) -> RunS
     except BaseException:
         connection.close()
         raise
+
+
+def _create_whole(path: Path, info: RunInfo) -> bool:
+    """Create the file under another name and link it when it is whole, so that a kill leaves no empty file.
+
+    Return False if that failed: another process was faster, or the file system has no links.
+    """
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with contextlib.closing(connect(part, mode="rwc")) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            _create(connection, info)
+            connection.execute("COMMIT")
+        os.link(part, path)
+    except (OSError, sqlite3.Error):
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+    return True
 
 
 def _dead_owner(connection: sqlite3.Connection) -> Owner | None:

@@ -54,7 +54,7 @@ class RunStore:
         self.path, self.info = path, info
         self.no_wal_reason = no_wal_reason
         """Why there is no write-ahead log; "" if there is one."""
-        self._connection, self._owner = connection, owner
+        self.connection, self._owner = connection, owner
         self._loss_message = ""
         self._inode = path.stat().st_ino
         run = connection.execute
@@ -83,17 +83,17 @@ class RunStore:
         """Store the whole batch or nothing. An empty batch updates the heartbeat."""
         self._check_file()
         before = self._seq, dict(self._metrics), self.progress
-        self._connection.execute("BEGIN IMMEDIATE")
+        self.connection.execute("BEGIN IMMEDIATE")
         try:
             self._check_owner()
-            write_owner(self._connection, self._owner)
+            write_owner(self.connection, self._owner)
             self._save_axes(axes)
             self._record_losses(batch.dropped)
             for each in batch.steps:
                 self._save_steps(each)
             for note in batch.notes:
                 self._save_note(note)
-            self._connection.execute("COMMIT")
+            self.connection.execute("COMMIT")
         except BaseException:
             self._seq, self._metrics, self.progress = before
             self._roll_back()
@@ -102,12 +102,12 @@ class RunStore:
     def _save_axes(self, axes: Axes) -> None:
         for name, labels in axes.items():
             text = json.dumps(labels)
-            row = self._connection.execute("SELECT labels FROM axis WHERE name = ?", (name,)).fetchone()
+            row = self.connection.execute("SELECT labels FROM axis WHERE name = ?", (name,)).fetchone()
             if row is not None and row[0] != text:
                 self._add_event(
                     "warning", self._newest_step, f"the {name} changed: earlier vectors have other labels"
                 )
-            self._connection.execute("INSERT OR REPLACE INTO axis VALUES (?, ?)", (name, text))
+            self.connection.execute("INSERT OR REPLACE INTO axis VALUES (?, ?)", (name, text))
 
     def _record_losses(self, dropped: DroppedSteps) -> None:
         if dropped.count:
@@ -151,9 +151,9 @@ class RunStore:
         for start in range(0, whole, ROWS_PER_INSERT):
             values = list(chain.from_iterable(rows[start : start + ROWS_PER_INSERT]))
             statement = f"INSERT INTO {table} VALUES {', '.join([placeholders] * ROWS_PER_INSERT)}"
-            self._connection.execute(statement, values)
+            self.connection.execute(statement, values)
         if rows[whole:]:
-            self._connection.executemany(f"INSERT INTO {table} VALUES {placeholders}", rows[whole:])
+            self.connection.executemany(f"INSERT INTO {table} VALUES {placeholders}", rows[whole:])
 
     def _save_step(self, numbers: StepNumbers) -> None:
         step, newest, last_step = numbers.step, self.progress.newest_step, self.progress.last_step
@@ -165,29 +165,29 @@ class RunStore:
             self._record_duplicate(numbers)
         newest = step if newest is None else max(newest, step)
         self.progress = msgspec.structs.replace(self.progress, newest_step=newest)
-        self._connection.execute("INSERT OR REPLACE INTO step VALUES (?, ?)", (step, numbers.time))
+        self.connection.execute("INSERT OR REPLACE INTO step VALUES (?, ?)", (step, numbers.time))
         rows = [(self._metric(name, ""), step, value) for name, value in numbers.scalars.items()]
         blobs = [(self._metric(name, axis), step, blob) for name, (axis, blob) in numbers.vectors.items()]
         first, self._seq = self._seq + 1, self._seq + len(rows) + len(blobs)
         numbered = ((seq, *row) for seq, row in enumerate((*rows, *blobs), first))
-        self._connection.executemany("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", numbered)
+        self.connection.executemany("INSERT OR REPLACE INTO entry VALUES (?, ?, ?, ?)", numbered)
 
     def _save_note(self, note: Note) -> None:
         self._seq += 1
         row = (self._seq, note.kind, note.step, note.body)
-        self._connection.execute("INSERT INTO note VALUES (?, ?, ?, ?)", row)
+        self.connection.execute("INSERT INTO note VALUES (?, ?, ?, ?)", row)
 
     def _metric(self, name: str, axis: str) -> int:
         if (name, axis) not in self._metrics:
             self._metrics[name, axis] = 1 + max(self._metrics.values(), default=0)
             row = (self._metrics[name, axis], name, axis)
-            self._connection.execute("INSERT INTO metric VALUES (?, ?, ?)", row)
+            self.connection.execute("INSERT INTO metric VALUES (?, ?, ?)", row)
         return self._metrics[name, axis]
 
     def _delete_old_numbers(self, step: int) -> None:
         """Delete all numbers of a step from an earlier start of the run, because it is written again."""
         old = ((metric, step, self.progress.first_seq) for metric in self._metrics.values())
-        self._connection.executemany("DELETE FROM entry WHERE metric = ? AND step = ? AND seq <= ?", old)
+        self.connection.executemany("DELETE FROM entry WHERE metric = ? AND step = ? AND seq <= ?", old)
 
     def _record_resume(self, step: int) -> None:
         if self.last_step is None:
@@ -201,7 +201,7 @@ class RunStore:
         keys = [self._metrics.get((name, "")) for name in numbers.scalars]
         keys += [self._metrics.get((name, axis)) for name, (axis, _) in numbers.vectors.items()]
         query = "SELECT 1 FROM entry WHERE metric = ? AND step = ?"
-        if any(self._connection.execute(query, (key, numbers.step)).fetchone() for key in keys):
+        if any(self.connection.execute(query, (key, numbers.step)).fetchone() for key in keys):
             duplicates = self.progress.duplicates + 1
             self.progress = msgspec.structs.replace(self.progress, duplicates=duplicates)
             if duplicates == 1:
@@ -224,17 +224,17 @@ class RunStore:
             raise FileNotFoundError(f"{self.path} was replaced by another file")
 
     def _check_owner(self) -> None:
-        owner = read_owner(self._connection)
+        owner = read_owner(self.connection)
         if owner is None or owner.token != self._owner.token:
             raise TakenOverError
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):  # after a full disk SQLite has already rolled back
-            self._connection.execute("ROLLBACK")
+            self.connection.execute("ROLLBACK")
 
     def release(self) -> None:
         """Let others write, and merge the log into the file, which can then be copied and read alone."""
-        run = self._connection.execute
+        run = self.connection.execute
         self._check_file()
         run("BEGIN IMMEDIATE")
         try:
@@ -250,4 +250,4 @@ class RunStore:
 
     def close(self) -> None:
         with contextlib.suppress(sqlite3.Error):
-            self._connection.close()
+            self.connection.close()

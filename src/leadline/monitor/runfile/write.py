@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import sqlite3
 import sys
@@ -33,10 +34,22 @@ from leadline.records.run import Alert, Event, RunInfo, note_to_json
 
 # Heuristic: share of the time for transactions, as the default budget of a watch.
 MAX_TRANSACTION_SHARE = 0.01
-# Heuristic: seconds between two transactions; bounds what a kill loses on a slow disk.
-MAX_PAUSE_SECONDS = 0.5
+# Derived: seconds between two transactions; with the time that a step waits before, a kill loses at most 50 ms.
+MAX_PAUSE_SECONDS = 0.01
 # Heuristic: seconds before the first retry and the longest wait; the wait doubles after each failure.
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
+
+
+_THREADS: weakref.WeakSet[WriterThread] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for thread in list(_THREADS):
+        thread.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 class WriterThread:
@@ -52,8 +65,6 @@ class WriterThread:
         self.last_step: int | None = None
         self.seconds = 0.0
         """Processor time spent on storing so far."""
-        self.turn_seconds = 0.0
-        """Processor time of the last transaction."""
         self._refusal: LeadlineError | None = None
         self._resume, self._owner = resume, current_owner()
         self._axes: dict[str, tuple[str, ...]] = {}
@@ -65,6 +76,16 @@ class WriterThread:
         self._next, self._retry, self._cost = 0.0, MIN_RETRY_SECONDS, 0.0
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leadline run file", daemon=True)
+        _THREADS.add(self)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: never close the inherited connection.
+
+        Its locks may be held forever, because the thread that held them does not exist here, and SQLite forbids
+        closing it: the file would lose what the parent writes. One reference that nobody drops keeps it open.
+        """
+        if self._store is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._store.connection))
 
     @property
     def is_own_process(self) -> bool:
@@ -116,7 +137,6 @@ class WriterThread:
         seconds = time.thread_time() - start
         self.seconds += seconds
         if steps:
-            self.turn_seconds = seconds
             self._pause(seconds / steps)
         if closing:
             self._release()
@@ -241,18 +261,14 @@ class Writer:
         return self._thread.seconds
 
     @property
-    def turn_seconds(self) -> float:
-        """Processor time of the thread's last transaction; 0.0 before the first one."""
-        return self._thread.turn_seconds
-
-    @property
     def trouble(self) -> str:
         """What prevents the numbers from being stored; "" while there is no problem."""
         return self._thread.trouble
 
     def axis(self, name: str, labels: Sequence[str]) -> None:
         """Name the labels that vectors run over, in the order of the numbers."""
-        self._thread.set_axis(name, tuple(labels))
+        if self._thread.is_own_process:
+            self._thread.set_axis(name, tuple(labels))
 
     def put(
         self,

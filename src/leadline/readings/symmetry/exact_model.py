@@ -6,6 +6,7 @@ The model is not copied: its tensors are replaced during the runs and restored a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import torch
@@ -21,7 +22,7 @@ from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.process import run_passes
 from leadline.tracer.restore import StateGuard, active_mode, preserve_state
 from leadline.tracer.shield import atomic_contextmanager
-from leadline.tracer.values import tensors_in
+from leadline.tracer.values import jagged_values, tensors_in
 
 T = TypeVar("T")
 
@@ -32,7 +33,7 @@ _GUARD_OPS = frozenset({"add", "clamp", "clip", "clamp_min", "maximum"})
 _DOUBLE_DTYPES = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64) | {
     torch.complex64: torch.complex128
 }
-_CASTS = {"float", "half", "bfloat16"}
+_CASTS = frozenset({Tensor.float, Tensor.half, Tensor.bfloat16})
 
 
 class ExactMode(TorchFunctionMode):
@@ -50,7 +51,7 @@ class ExactMode(TorchFunctionMode):
     ) -> Any:
         kwargs = dict(kwargs or {})
         name = canonical_name(getattr(func, "__name__", ""))
-        if name in _CASTS and isinstance(func, type(Tensor.float)):
+        if func in _CASTS:
             return args[0].double()
         if name == "detach" and args[0].requires_grad:
             return args[0].clone()
@@ -94,11 +95,13 @@ class ReadRecorder(TorchFunctionMode):
 class ExactModel:
     """A model whose parameters can be set for each run; `open_exact_model` makes it."""
 
-    def __init__(self, case: Case, model_index: ModelIndex, guard: StateGuard, seed: int) -> None:
+    def __init__(
+        self, case: Case, model_index: ModelIndex, guard: StateGuard, seed: int, *, is_wide: bool
+    ) -> None:
         self.parameters = {named.names[0]: named.item for named in model_index.parameters.values()}
         self.buffers = [named.item for named in model_index.buffers.values()]
         self.start = {name: parameter.data for name, parameter in self.parameters.items()}
-        self._case, self._guard, self._seed = case, guard, seed
+        self._case, self._guard, self._seed, self._is_wide = case, guard, seed, is_wide
 
     def run(
         self, values: Mapping[str, Tensor], eps: frozenset[float], then: Callable[[list[Tensor]], T]
@@ -112,7 +115,7 @@ class ExactModel:
                 self.parameters[name].grad = None
                 self.parameters[name].data = value.clone()
             torch.manual_seed(self._seed)
-            with active_mode(ExactMode(eps)):
+            with active_mode(ExactMode(eps)) if self._is_wide else nullcontext():
                 inputs = tree_map(lambda x: x.clone() if isinstance(x, Tensor) else x, self._case.inputs)
                 outputs = self._observed(call_model(self._case.model, inputs))
             return then(outputs)
@@ -127,16 +130,21 @@ class ExactModel:
         recorder = ReadRecorder()
         with active_mode(recorder):
             find_loss(output, self._case.loss, self._case.targets)
-        return [each for each in tensors if id(each) in recorder.tensor_ids] or tensors
+        read = [each for each in tensors if id(each) in recorder.tensor_ids] or tensors
+        return list(map(jagged_values, read))
 
 
 def output_tensors(output: Any) -> list[Tensor]:
-    """The loss and the logits of a model's output; all of its tensors if it has neither."""
+    """The loss and the logits of a model's output; all of its tensors if it has neither.
+
+    The tensors of an object that is no collection, such as a distribution, are those of its attributes.
+    """
     field: Callable[[str], Any] = (
         output.get if isinstance(output, Mapping) else lambda key: getattr(output, key, None)
     )
     named = [each for key in ("loss", "logits") if isinstance(each := field(key), Tensor)]
-    return named or [each for each in tensors_in(output) if _is_number(each)]
+    tensors = named or tensors_in(output) or tensors_in(getattr(output, "__dict__", ()))
+    return [jagged_values(each) for each in tensors if _is_number(each)]
 
 
 def default_loss(output: Any) -> Tensor:
@@ -149,23 +157,28 @@ def default_loss(output: Any) -> Tensor:
 
 
 @atomic_contextmanager
-def open_exact_model(case: Case, *, seed: int = 0) -> Iterator[ExactModel]:
-    """The model in double precision; everything is restored afterwards."""
+def open_exact_model(case: Case, *, seed: int = 0, is_wide: bool = True) -> Iterator[ExactModel]:
+    """The model in double precision; everything is restored afterwards.
+
+    With `is_wide=False` it stays in its own precision, for models whose kernels have no other.
+    """
     model = unwrap(case.model)
     indexes = [index_model(each) for each in (model, case.loss) if isinstance(each, nn.Module)]
     tensors: list[Tensor] = [named.item for each in indexes for named in each.parameters.values()]
     tensors += [named.item for each in indexes for named in each.buffers.values()]
     inputs, targets = copy_inference_tensors((case.inputs, case.targets))
-    wide = Case(model, _double(inputs), _double(targets), case.loss)
+    batch = (_double(inputs), _double(targets)) if is_wide else (inputs, targets)
+    exact = Case(model, *batch, case.loss)
     with (
         unfrozen(model),
         preserve_state(case),
         run_passes(),
-        _doubled(tensors),
-        preserve_state(wide) as guard,
+        _doubled(tensors if is_wide else ()),
+        preserve_state(exact) as guard,
     ):
-        torch.set_default_dtype(torch.float64)
-        yield ExactModel(wide, indexes[0], guard, seed)
+        if is_wide:
+            torch.set_default_dtype(torch.float64)
+        yield ExactModel(exact, indexes[0], guard, seed, is_wide=is_wide)
 
 
 @atomic_contextmanager
@@ -186,7 +199,15 @@ def unfrozen(model: nn.Module) -> Iterator[None]:
 
 @atomic_contextmanager
 def _doubled(tensors: Sequence[Tensor]) -> Iterator[None]:
-    originals = [(tensor, tensor.data) for tensor in tensors if _is_number(tensor)]
+    compressed = (
+        torch.sparse_csr,
+        torch.sparse_csc,
+        torch.sparse_bsr,
+        torch.sparse_bsc,
+    )  # `.data` cannot replace them
+    originals = [
+        (tensor, tensor.data) for tensor in tensors if _is_number(tensor) and tensor.layout not in compressed
+    ]
     try:
         for tensor, data in originals:
             tensor.data = _wide(data)

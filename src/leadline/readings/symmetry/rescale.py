@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, exp, floor, log, log10
 from numbers import Real
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from leadline.case import Case, Inputs, describe
 from leadline.errors import InputError
@@ -21,9 +22,11 @@ from leadline.readings.symmetry.exact_model import ExactModel, default_loss, ope
 from leadline.readings.symmetry.reading import list_names, read_symmetry
 from leadline.readings.symmetry.verification import Verification, relative_change, verify
 from leadline.records import EpsSite, Generator, Symmetry, Trace
-from leadline.tracer.inputs import unwrap
+from leadline.tracer.inputs import check_has_values, unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.trace import trace
+
+T = TypeVar("T")
 
 # Heuristic: the generators that fit on a screen; the rest are counted.
 MAX_SHOWN_GENERATORS = 12
@@ -138,14 +141,16 @@ def shrunk_copy(
     allowed, and a warning, `EpsLimit`, states that factor and the change. Raises `InputError` if nothing can shrink.
     """
     requested = _check_factor(factor)
+    check_has_values(model)
     case = Case(model, inputs)
     symmetry = find_symmetry(case, only_in_training=False)
     direction = find_even_descent(
         [each.exponents for each in symmetry.generators], {each.name for each in symmetry.tensors}
     )
     _check_something_shrinks(symmetry, direction)
-    with open_exact_model(case) as exact:
-        reached, drift = _smallest_factor(exact, symmetry, direction, requested, tolerance)
+    reached, drift = _with_exact_model(
+        case, lambda exact: _smallest_factor(exact, symmetry, direction, requested, tolerance)
+    )
     if reached > requested:
         limit = EpsLimit(requested=requested, reached=reached, drift=drift, tolerance=tolerance)
         warnings.warn(limit, stacklevel=4)  # the caller of `leadline.shrink`, which is shielded
@@ -216,11 +221,14 @@ def balanced_copy(model: nn.Module, inputs: Inputs, *, tolerance: float = MAX_OU
     them. If the outputs on `inputs` would change by more than `tolerance`, because the eps of a norm is no longer
     small compared with its input, the scales before norms stay, and the rest is balanced.
     """
+    check_has_values(model)
     case = Case(model, inputs)
     symmetry = find_symmetry(case, only_in_training=False)
     moves = _balancing_moves(symmetry)
-    with open_exact_model(case) as exact:
-        drift = relative_change(_outputs(exact, symmetry, {}), _outputs(exact, symmetry, moves))
+    drift = _with_exact_model(
+        case,
+        lambda exact: relative_change(_outputs(exact, symmetry, {}), _outputs(exact, symmetry, moves)),
+    )
     if drift > tolerance:
         symmetry = find_symmetry(case, in_front_of_norms=False, only_in_training=False)
         moves = _balancing_moves(symmetry)
@@ -240,6 +248,16 @@ def _balancing_moves(symmetry: Symmetry) -> dict[int, float]:
         index: moves.get(index, 0.0) + max(needed, 0.0) * float(steps.get(index, 0))
         for index in range(len(vectors))
     }
+
+
+def _with_exact_model(case: Case, measure: Callable[[ExactModel], T]) -> T:
+    """Measure the model in double precision, or in its own where it has kernels that refuse another."""
+    try:
+        with open_exact_model(case) as exact:
+            return measure(exact)
+    except Exception:
+        with open_exact_model(case, is_wide=False) as exact:
+            return measure(exact)
 
 
 def _outputs(exact: ExactModel, symmetry: Symmetry, moves: Mapping[int, float]) -> list[Tensor]:
@@ -266,8 +284,45 @@ def _rescaled_copy(model: nn.Module, symmetry: Symmetry, moves: Mapping[int, flo
 
 
 def _deep_copy(model: nn.Module) -> nn.Module:
-    """A deep copy without deep recursion: inner modules are copied before the modules that contain them."""
-    memo: dict[int, Any] = {}
-    for named in reversed(list(index_model(model).modules.values())):
+    """A deep copy without deep recursion: inner modules are copied before the modules that contain them.
+
+    Results of earlier passes that modules store, as weight norm and pruning do, lose their graph. Objects that nobody
+    can copy, such as locks and generators, are shared with the model, and a warning names them.
+    """
+    index = index_model(model)
+    modules = index.modules.values()
+    buffers = [named.item for named in index.buffers.values()]
+    memo: dict[int, Any] = {  # what deepcopy refuses
+        id(each): each.detach().clone()
+        for each in buffers
+        if not each.is_leaf or each.layout is not torch.strided
+    }
+    shared = []
+    for named in modules:
+        for attribute, value in vars(named.item).items():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+            elif attribute not in _OF_EVERY_MODULE and not isinstance(value, Tensor) and not _can_copy(value):
+                memo[id(value)] = value
+                shared.append(f"{named.names[0]}.{attribute}".lstrip("."))
+    if shared:
+        warnings.warn(
+            f"the copy shares {list_names(shared)} with the model, because copy.deepcopy refuses them",
+            stacklevel=5,  # the caller of `leadline.balance` or `leadline.shrink`
+        )
+    for named in reversed(list(modules)):
         copy.deepcopy(named.item, memo)
     return copy.deepcopy(model, memo)
+
+
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+
+
+def _can_copy(value: Any) -> bool:
+    """Whether `copy.deepcopy` can copy an attribute of a module; modules and tensors in it are not copied to see it."""
+    memo = {id(each): each for each in tree_leaves(value) if isinstance(each, Tensor | nn.Module)}
+    try:
+        copy.deepcopy(value, memo)
+    except Exception:
+        return False
+    return True

@@ -8,6 +8,7 @@ exponents of the group (Euler's identity for homogeneous functions), so its null
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from leadline.case import Case
 from leadline.readings.symmetry.exact_model import ExactModel, open_exact_model
 from leadline.records import Symmetry
 from leadline.tracer import stats
+from leadline.tracer.inputs import why_without_values
 from leadline.tracer.shield import shielded
 
 # Derived: double precision through a thousand ops leaves 1e-12; a wrong exponent changes outputs by far more than 1e-8.
@@ -41,7 +43,8 @@ class Verification:
     """How well the numbers confirm the group. It compares as its drift: `symmetries.verify() < 1e-6`."""
 
     drift: float
-    """Relative change of the outputs under a random element of the group, with every eps set to zero."""
+    """Relative change of the outputs under a random element of the group, with every eps set to zero; NaN if it was
+    not measured (see `why`)."""
     drift_with_eps: float
     """Relative change of the outputs with every eps in place."""
     refuted: tuple[int, ...]
@@ -54,12 +57,12 @@ class Verification:
     """Parameters that take part in a refuted or missed rescaling."""
     passes: int
     why: str = ""
-    """Why `missed` was not measured."""
+    """Why `missed`, or anything at all, was not measured."""
 
     @property
     def ok(self) -> bool:
         """Whether no measurement contradicts the op table."""
-        return self.drift <= MAX_DRIFT and not self.refuted and (not self.missed or bool(self.held))
+        return not self.drift > MAX_DRIFT and not self.refuted and (not self.missed or bool(self.held))
 
     def __float__(self) -> float:
         return self.drift
@@ -82,6 +85,8 @@ class Verification:
                 f"DISAGREEMENT, a mistake in leadline's op table: drift {self.drift:.1e}, {len(self.refuted)} "
                 f"generators refuted, {self.missed} missed; look at {', '.join(self.suspects[:6])}. Please report it."
             )
+        if not self.passes:
+            return f"not confirmed: {self.why}"
         confirmed = (
             f"confirmed by {self.passes} passes: drift {self.drift:.1e}, with eps {self.drift_with_eps:.1e}"
         )
@@ -95,7 +100,35 @@ class Verification:
 
 @shielded
 def verify(symmetry: Symmetry, case: Case, *, seed: int = 0, passes: int | None = None) -> Verification:
-    """Compare the group that was read from the trace with measurements on the model itself."""
+    """Compare the group that was read from the trace with measurements on the model itself.
+
+    A model that holds no values, or does not run in double precision, is not measured, and `why` says so.
+    """
+    if why := why_without_values(case.model):
+        return _unmeasured(symmetry, why)
+    try:
+        return _measure(symmetry, case, seed=seed, passes=passes)
+    except Exception as error:  # many kernels, such as quantized ones, refuse double precision
+        reason = (str(error).splitlines() or [""])[0]
+        return _unmeasured(
+            symmetry, f"the model does not run in double precision: {type(error).__name__}: {reason}"
+        )
+
+
+def _unmeasured(symmetry: Symmetry, why: str) -> Verification:
+    return Verification(
+        drift=math.nan,
+        drift_with_eps=math.nan,
+        refuted=(),
+        missed=None,
+        held=symmetry.held,
+        suspects=(),
+        passes=0,
+        why=why,
+    )
+
+
+def _measure(symmetry: Symmetry, case: Case, *, seed: int, passes: int | None) -> Verification:
     names = [each.name for each in symmetry.tensors]
     vectors = [generator.exponents for generator in symmetry.generators]
     eps = frozenset(site.eps for site in symmetry.eps) | {0.0}
@@ -104,6 +137,8 @@ def verify(symmetry: Symmetry, case: Case, *, seed: int = 0, passes: int | None 
     row_count = min(needed_rows, MAX_ROWS) if passes is None else passes
     with open_exact_model(case, seed=seed) as model:
         start = {name: model.parameters[name].data.clone() for name in names}
+        if _drift(model, start, start, eps) > MAX_DRIFT:
+            return _unmeasured(symmetry, "the outputs differ between two passes with the same parameters")
         rescaled = rescale_tensors(start, _random_element(vectors, generator), base=2.0)
         drift, with_eps = (_drift(model, start, rescaled, each) for each in (eps, frozenset[float]()))
         rows = [_row(model, start, eps, generator) for _ in range(row_count if names else 0)]

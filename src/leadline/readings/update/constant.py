@@ -279,7 +279,8 @@ def _without_none(output: Any, targets: Any) -> tuple[Any, ...]:
 
 
 def _has_rows(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.dim() > 0
+    is_dense = isinstance(leaf, Tensor) and leaf.layout is torch.strided
+    return is_dense and leaf.is_floating_point() and leaf.dim() > 0
 
 
 def _minimize(value: Callable[[], Tensor], variables: list[Tensor]) -> float:

@@ -23,14 +23,16 @@ from leadline.tracer.inputs import (
     check_optimizer,
     copy_batch,
     find_loss,
+    trainable_leaves,
     unwrap,
 )
 from leadline.tracer.names import ModelIndex, index_model
+from leadline.tracer.optimizer import can_move
 from leadline.tracer.process import run_passes
 from leadline.tracer.recorder import Recorder
 from leadline.tracer.restore import StateGuard, hide_gradients, preserve_state
 from leadline.tracer.shield import atomic_contextmanager
-from leadline.tracer.values import tensors_in
+from leadline.tracer.values import jagged_values, tensors_in
 
 Tensors = list[Tensor]
 Gradients = tuple[Tensor | None, ...]
@@ -109,7 +111,8 @@ class StepProbe:
         """Gradients that `backward` accumulates, for reentrant checkpoints, which do not support `autograd.grad`."""
         for parameter in self.parameters:
             parameter.grad = None
-        torch.autograd.backward(loss)
+        with hide_gradients(trainable_leaves(self.batch)):
+            torch.autograd.backward(loss)
         return tuple(parameter.grad for parameter in trainable)
 
     def step(self, before_step: BeforeStep | None) -> None:
@@ -230,7 +233,9 @@ def _split_parameters(optimizer: Optimizer, model_index: ModelIndex) -> tuple[li
     """Names and tensors of the model's parameters in the optimizer, and its tensors that are not the model's."""
     held = {id(p): p for group in optimizer.param_groups for p in group["params"]}
     named = [
-        (model_index.parameters[key].names[0], p) for key, p in held.items() if key in model_index.parameters
+        (model_index.parameters[key].names[0], p)
+        for key, p in held.items()
+        if key in model_index.parameters and can_move(p)
     ]
     foreign = [p for key, p in held.items() if key not in model_index.parameters]
     return [name for name, _ in named], [p for _, p in named], foreign
@@ -281,8 +286,9 @@ def outputs_of(output: Any, loss: Tensor | None = None) -> Tensors:
     """The tensors that count as the function: the logits if the output has any, else all floating-point tensors."""
     logits = output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)
     if isinstance(logits, Tensor):
-        return [logits]
-    floating = [each for each in tensors_in(output) if each.is_floating_point() or each.is_complex()]
+        return [jagged_values(logits)]
+    tensors = map(jagged_values, tensors_in(output))
+    floating = [each for each in tensors if each.is_floating_point() or each.is_complex()]
     return [each for each in floating if each.numel() > 1] or floating or ([] if loss is None else [loss])
 
 

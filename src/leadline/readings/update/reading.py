@@ -197,9 +197,12 @@ def _ranges(
     ranges = direction.by_range(blocks, measurement.slope)
     if not alone:
         return ranges
+    # A list: in a generator, a StopIteration of the user's model would become another error.
     return tuple(
-        _measure_alone(probe, measurement, each, {block.name for block in part})
-        for each, part in zip(ranges, direction.quarters(blocks), strict=True)
+        [
+            _measure_alone(probe, measurement, each, {block.name for block in part})
+            for each, part in zip(ranges, direction.quarters(blocks), strict=True)
+        ]
     )
 
 

@@ -116,7 +116,7 @@ def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: Rehears
     constant, floor = reference_losses(loss_terms(trace), evaluations)
     if constant is None and case.loss is not None:
         constant = fitted_constant_loss(case.loss, [(_output(probe, each), each[1]) for each in trained])
-    starts = tuple(each() for each in evaluations) if len(trained) > 1 else ()
+    starts = tuple([each() for each in evaluations]) if len(trained) > 1 else ()
     return Rehearsal(losses=(), constant=constant, floor=floor, starts=starts, is_split=batches.is_split)
 
 

@@ -14,7 +14,7 @@ MAX_ROUNDED_ULPS = 4.0
 
 def norms(tensors: Sequence[Tensor]) -> list[float]:
     """Euclidean norm of each tensor, summed in float32 or better."""
-    return _numbers([torch.linalg.vector_norm(each, dtype=_wide(each)) for each in tensors])
+    return _numbers([torch.linalg.vector_norm(_promotable(each), dtype=_wide(each)) for each in tensors])
 
 
 def total_norm(tensors: Sequence[Tensor]) -> float:
@@ -54,6 +54,11 @@ def may_swallow(update_norm: float, weight_norm: float, dtype: torch.dtype) -> b
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     a, b = a.to(_wide(a)).reshape(-1), b.to(_wide(b)).reshape(-1)
     return torch.vdot(a, b).real if a.is_complex() else torch.dot(a, b)
+
+
+def _promotable(tensor: Tensor) -> Tensor:
+    """The tensor in a dtype that torch can promote, which the 8-bit floating-point dtypes are not."""
+    return tensor.float() if tensor.element_size() == 1 else tensor
 
 
 def _wide(tensor: Tensor) -> torch.dtype:

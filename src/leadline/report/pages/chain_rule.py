@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from leadline.records import DepthBlock, Factor, Profile
 from leadline.report.page import Bar, BarChart, Section
-from leadline.text import factor, plural, power
+from leadline.text import factor, growth, plural, power
 
 KIND_NAMES = {
     "activation": "activation slopes",
@@ -149,7 +149,7 @@ def _waterfall(split: GradientSplit, title: str) -> BarChart:
 
 def _bar(share: KindShare) -> Bar:
     name, amount = KIND_NAMES[share.kind], power(share.backward)
-    mean = f", {factor(math.exp(share.backward / share.ops))} each" if share.ops > 1 else ""
+    mean = f", {factor(growth(share.backward / share.ops))} each" if share.ops > 1 else ""
     return Bar(
         label=name,
         value=share.backward,

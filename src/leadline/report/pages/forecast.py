@@ -22,7 +22,7 @@ from leadline.report.page import (
     Title,
     facts,
 )
-from leadline.text import number, plural
+from leadline.text import growth, number, plural
 
 QUANTITIES = {
     "grad_square": "squared gradient",
@@ -196,7 +196,7 @@ def _value(point: DepthPoint, name: str) -> float | None:
 def _mean(values: Sequence[float | None]) -> float | None:
     """Geometric mean over seeds; the first value if none has a logarithm."""
     logs = [math.log(value) for value in values if value is not None and 0 < value < math.inf]
-    return math.exp(sum(logs) / len(logs)) if logs else next(iter(values), None)
+    return growth(sum(logs) / len(logs)) if logs else next(iter(values), None)
 
 
 def _rate_chart(forecast: Forecast) -> Chart | None:

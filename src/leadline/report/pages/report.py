@@ -39,7 +39,7 @@ from leadline.report.pages.symmetry import symmetry_section
 from leadline.report.pages.wiring import ledger_section, parts_section, question_section
 from leadline.report.place import place_of
 from leadline.report.verdict import asked, by_severity, rooted, sentence, steps_of, title
-from leadline.text import count, factor, joined, layer_label, number, plural, quoted, share
+from leadline.text import count, factor, growth, joined, layer_label, number, plural, quoted, share
 
 # Heuristic: large changes across one block that are named in one sentence.
 JUMPS_SHOWN = 3
@@ -313,7 +313,7 @@ def _theory_section(report: Report) -> Section:
 
 def _deviation(direction: str, median: float) -> str:
     """The median factor between prediction and measurement, as a percentage while it is less than double."""
-    ratio = math.exp(median)
+    ratio = growth(median)
     return (
         f"{direction} within {100 * (ratio - 1):.0f} %"
         if ratio < 2
