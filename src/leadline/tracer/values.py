@@ -71,8 +71,14 @@ class ValueTable:
 
 def describe(tensor: Tensor) -> ValueEntry:
     """Return an entry with the shape and dtype of a tensor."""
-    is_irregular = tensor.is_nested and tensor.layout is torch.strided
-    return ValueEntry((tensor.size(0),) if is_irregular else tuple(tensor.shape), dtype_name(tensor.dtype))
+    return ValueEntry(_shape(tensor), dtype_name(tensor.dtype))
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    """Return the shape in plain integers; of a jagged tensor that of its rows, because its lengths are symbols."""
+    if tensor.layout is torch.jagged:
+        return tuple(tensor.values().shape)
+    return (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape)
 
 
 @cache
