@@ -68,8 +68,8 @@ def uneven_reduction(profile: Profile) -> Iterator[Symptom]:
             message=f"the loss is a mean over targets, of which one half of the batch has {max(reduction.halves)} and "
             f"the other {min(reduction.halves)}: averaged per micro-batch, those of the second would count "
             f"{_ratio(reduction):.2g} times as much",
-            action="If you accumulate gradients or use several devices, divide the summed loss by the number of "
-            "targets of the whole batch.",
+            action="Divide the summed loss by the number of targets of the whole batch, if you accumulate gradients "
+            "or use several devices.",
             evidence={"targets_ratio": _ratio(reduction)},
         )
 
