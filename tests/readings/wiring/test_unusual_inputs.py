@@ -160,7 +160,7 @@ CASES: dict[Callable[[], Case], str] = {
     nested_dicts: "",
     ragged_lists: "a list of 12 tensors, and each of them may be one sample",
     lists_of_boxes: "a list of 12 tensors, and each of them may be one sample",
-    complex_numbers: "no axis that matches",
+    complex_numbers: "",
     sparse_graph: "may connect them",
     packed_sequences: "packed sequence",
     jagged_tensors: "no input is a tensor",

@@ -101,6 +101,23 @@ def connecting_matrix(inputs: Any, samples: int) -> str | None:
     )
 
 
+def padded_positions(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
+    """Which positions of `source` the mask pads; None if it is no padding mask of this input.
+
+    Either value may mean padding, depending on the model. The padded positions are those that all hold one content.
+    """
+    if mask is source or not mask.is_mask or source.is_mask or mask.tensor.dim() != 2 or mask.is_constant:
+        return None
+    if source.tensor.dim() > 3 or mask.tensor.shape != source.tensor.shape[:2]:
+        return None
+    for value in (0, 1):
+        padded = mask.tensor == value
+        inside, outside = source.tensor[padded], source.tensor[~padded]
+        if bool((inside == inside[0]).all()) and not bool((outside == outside[0]).all()):
+            return padded
+    return None
+
+
 def replace_tensors(tree: Any, changed: dict[int, Tensor]) -> Any:
     """The batch with some tensors replaced, by the `id` of the original."""
     return tree_map(lambda item: changed.get(id(item), item) if isinstance(item, Tensor) else item, tree)

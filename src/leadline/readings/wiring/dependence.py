@@ -19,6 +19,7 @@ from leadline.readings.wiring.batch import (
     BatchTensor,
     batch_tensors,
     connecting_matrix,
+    padded_positions,
     permute_positions,
     redraw_positions,
     redraw_samples,
@@ -328,7 +329,7 @@ class _Probes:
     def _probe_padding(self, layout: _Layout) -> None:
         for mask in layout.tensors:
             for source in layout.tensors:
-                padded = _padded(mask, source)
+                padded = padded_positions(mask, source)
                 if padded is not None:
                     self.padding_counted = self._count_padding(padded, layout)
                     self._perturb_padding(source, padded)
@@ -449,23 +450,6 @@ def _moved_where(base: _Outcome, other: _Outcome, kept: Tensor, tolerance: float
             delta = delta.reshape(*kept.shape, -1).amax(-1)
             moved = delta / (_scale(before) or 1.0)
             return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
-    return None
-
-
-def _padded(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
-    """Which positions of `source` the mask pads; None if it is no padding mask of this input.
-
-    Either value may mean padding, depending on the model. The padded positions are those that all hold one content.
-    """
-    if mask is source or not mask.is_mask or source.is_mask or mask.tensor.dim() != 2 or mask.is_constant:
-        return None
-    if source.tensor.dim() > 3 or mask.tensor.shape != source.tensor.shape[:2]:
-        return None
-    for value in (0, 1):
-        padded = mask.tensor == value
-        inside, outside = source.tensor[padded], source.tensor[~padded]
-        if bool((inside == inside[0]).all()) and not bool((outside == outside[0]).all()):
-            return padded
     return None
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.batch import BatchTensor
 from leadline.readings.wiring.held_outputs import (
     foreign_gradient,
@@ -20,7 +19,7 @@ from leadline.readings.wiring.held_outputs import (
     unless_refused,
     whole_over_halves,
 )
-from leadline.readings.wiring.reduction import read_reduction
+from leadline.readings.wiring.reduction import difference_scales, read_reduction
 from leadline.records import Op, Trace
 from leadline.records.wiring import Broadcast, OpSite, Question, Reduction, Scores, TargetOffset
 from leadline.tracer.passes import ObservedLoss, Pass
@@ -104,7 +103,7 @@ def read_question(
         scrambled=None if call is None or axis is None else _scrambled_output(base, predictions, axis),
         **_answer_fields(case, base, call, gradient, axis),
         **_score_fields(base, predictions, axis),
-        **(_regression_fields(base) or _difference_fields(trace)),
+        **(_regression_fields(base) or difference_scales(trace)),
     )
     return question, used
 
@@ -322,31 +321,6 @@ def _regression_fields(base: Pass) -> dict[str, Any]:
         return {}
     output, target, spread = max(scales, key=lambda each: each[1] / max(each[0], 1.0))
     return {"output_scale": output, "target_scale": target, "target_spread": spread}
-
-
-def _difference_fields(trace: Trace) -> dict[str, Any]:
-    """The scales of an output and a target of which a handwritten loss takes the difference."""
-    outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
-    targets = {value.id for value in trace.values if value.source == "target"}
-    for op in trace.ops:
-        if op.phase != "loss":
-            continue
-        of_targets, of_outputs = targets & {*op.inputs}, (outputs & {*op.inputs}) - targets
-        if op.name == "sub" and len(of_targets) == len(of_outputs) == 1:
-            output, target = (trace.values[value].forward for (value,) in (of_outputs, of_targets))
-            if output is None or target is None:
-                return {}
-            spread = max(target.ms - target.mean**2, 0.0)
-            return {
-                "output_scale": math.sqrt(output.ms),
-                "target_scale": math.sqrt(target.ms),
-                "target_spread": math.sqrt(spread),
-            }
-        if of_targets and op.kind in LAYOUT_KINDS:
-            targets.update(op.outputs)
-        elif of_outputs:
-            outputs.update(op.outputs)
-    return {}
 
 
 def _toward_target(

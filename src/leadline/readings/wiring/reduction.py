@@ -1,4 +1,4 @@
-"""How a loss adds up its targets: the weight of each of them, read from the gradient at the class scores.
+"""How a loss treats its targets: the weight of each class target, and the scale of numbers that it subtracts.
 
 For a cross entropy, the gradient at the score of the target is $-w (1 - p)$, with $p$ the probability that the scores
 give to the target and $w$ the weight of this prediction in the loss. At log-probabilities that `nll_loss` reads it is
@@ -8,9 +8,14 @@ for other reasons tells whether the loss is a mean over targets ($w = 1/n$), a s
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from leadline.ops.table import LAYOUT_KINDS
+from leadline.records import Trace
 from leadline.records.wiring import Reduction
 
 # Heuristic: a target that is nearly certain has a gradient of rounding errors, and its weight is not measured.
@@ -70,3 +75,28 @@ def _equal_rows(weights: Tensor, known: Tensor) -> Tensor | None:
 
 def _is_even(numbers: Tensor) -> bool:
     return bool(numbers.max() - numbers.min() <= MAX_SPREAD * numbers.max())
+
+
+def difference_scales(trace: Trace) -> dict[str, Any]:
+    """The scales of an output and a target of which a handwritten loss takes the difference."""
+    outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
+    targets = {value.id for value in trace.values if value.source == "target"}
+    for op in trace.ops:
+        if op.phase != "loss":
+            continue
+        of_targets, of_outputs = targets & {*op.inputs}, (outputs & {*op.inputs}) - targets
+        if op.name == "sub" and len(of_targets) == len(of_outputs) == 1:
+            output, target = (trace.values[value].forward for (value,) in (of_outputs, of_targets))
+            if output is None or target is None:
+                return {}
+            spread = max(target.ms - target.mean**2, 0.0)
+            return {
+                "output_scale": math.sqrt(output.ms),
+                "target_scale": math.sqrt(target.ms),
+                "target_spread": math.sqrt(spread),
+            }
+        if of_targets and op.kind in LAYOUT_KINDS:
+            targets.update(op.outputs)
+        elif of_outputs:
+            outputs.update(op.outputs)
+    return {}
