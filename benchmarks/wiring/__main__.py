@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
 
 from benchmarks.result_files import ROOT, fill_file, load, save
 from benchmarks.wiring import cost, known, page, scores
-from benchmarks.wiring.answers import SEPARATOR, Answer, ask_by_name, names
+from benchmarks.wiring.answers import SEPARATOR, Answer, ask_by_name, ask_without_rehearsal, names
 from benchmarks.wiring.problem import PROBLEMS
 
 RESULTS = "wiring"
@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="TEXT", help="only names that contain this text")
     parser.add_argument(
         "--part",
-        choices=("calibration", "held-out", "second-set"),
+        choices=("calibration", "held-out", "second-set", "third-set"),
         default="calibration",
         help="default: calibration",
     )
@@ -58,9 +58,12 @@ def run_checks(options: argparse.Namespace) -> None:
         and PROBLEMS[name.partition(SEPARATOR)[0]].part == part
         and (options.again or name not in results["cases"])
     ]
-    for name, answer in _in_parallel(chosen, options.workers):
+    for name, answer in _in_parallel(ask_by_name, chosen, options.workers):
         results["cases"][name] = answer
-        if part == "second set":  # its first answers came before anything was changed by them
+        if part in (
+            "second set",
+            "third set",
+        ):  # their first answers came before anything was changed by them
             results.setdefault("first", {}).setdefault(name, answer)
         save(RESULTS, results)
     results["cases"] = {name: results["cases"][name] for name in names() if name in results["cases"]}
@@ -68,10 +71,23 @@ def run_checks(options: argparse.Namespace) -> None:
     print(scores.score(row for row in scores.rows(results["cases"]) if row.part == part))
 
 
-def _in_parallel(chosen: list[str], workers: int) -> Iterable[tuple[str, Answer]]:
+def check_missed(options: argparse.Namespace) -> None:
+    """Check again, without the rehearsal, the bugs of a part that were not named with their place, and its twins."""
+    results = load(RESULTS)
+    rows = [row for row in scores.rows(results["cases"]) if row.part == options.part.replace("-", " ")]
+    chosen = [row.name for row in rows if row.bug is None or not row.is_located]
+    for name, answer in _in_parallel(ask_without_rehearsal, chosen, options.workers):
+        results["cases"][name] |= answer
+        save(RESULTS, results)
+        print(name, flush=True)
+
+
+def _in_parallel(
+    ask: Callable[[str], tuple[str, Answer]], chosen: list[str], workers: int
+) -> Iterable[tuple[str, Answer]]:
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield from pool.imap_unordered(ask_by_name, chosen)
+        yield from pool.imap_unordered(ask, chosen)
 
 
 def show_misses(options: argparse.Namespace) -> None:
@@ -119,6 +135,7 @@ def render(options: argparse.Namespace) -> None:
 COMMANDS = {
     "list": show_list,
     "check": run_checks,
+    "missed": check_missed,
     "misses": show_misses,
     "cost": measure_cost,
     "memory": measure_memory,

@@ -36,7 +36,9 @@ def render(results: Results) -> str:
     )
 
 
-PARTS: tuple[Part, ...] = ("second set", "held out", "calibration")
+PARTS: tuple[Part, ...] = ("third set", "second set", "held out", "calibration")
+FRESH_PARTS: tuple[Part, ...] = PARTS[:2]
+"""Sets whose first answers are kept, because they came before anything was changed by them."""
 
 
 def _figures(found: list[Row], first: list[Row]) -> str:
@@ -49,8 +51,13 @@ def _figures(found: list[Row], first: list[Row]) -> str:
         "verdict right",
         "silent twins",
     ]
-    lines = [["second set, first answers", *_counts(score(first))]]
-    lines += [[part, *_counts(score(row for row in found if row.part == part))] for part in PARTS]
+    lines = []
+    for part in PARTS:
+        if part in FRESH_PARTS:
+            lines.append(
+                [f"{part}, first answers", *_counts(score(row for row in first if row.part == part))]
+            )
+        lines.append([part, *_counts(score(row for row in found if row.part == part))])
     return table(header, lines)
 
 
@@ -74,7 +81,7 @@ def _by_group(title: str, found: list[Row], group_of: Callable[[Row], str]) -> s
     for name, group in sorted(groups.items()):
         figures = [score(row for row in group if row.part == part) for part in PARTS]
         lines.append([name, *(f"{each.located} of {each.bugs}" for each in figures)])
-    return table([title, "second set: named with the place", *PARTS[1:]], lines)
+    return table([title, f"{PARTS[0]}: named with the place", *PARTS[1:]], lines)
 
 
 def _costs(costs: dict[str, dict[str, Any]]) -> str:

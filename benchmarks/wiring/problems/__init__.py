@@ -3,12 +3,15 @@
 from benchmarks.wiring.problems import (
     continuous,
     discrete,
+    estimates,
     images,
     language,
     pairs,
+    scenes,
     sequences,
     signals,
     special,
+    structures,
     tables,
     texts,
 )
@@ -16,12 +19,15 @@ from benchmarks.wiring.problems import (
 __all__ = [
     "continuous",
     "discrete",
+    "estimates",
     "images",
     "language",
     "pairs",
+    "scenes",
     "sequences",
     "signals",
     "special",
+    "structures",
     "tables",
     "texts",
 ]

@@ -113,6 +113,19 @@ class Broadcast(msgspec.Struct, frozen=True, kw_only=True):
     site: OpSite
 
 
+class Reduction(msgspec.Struct, frozen=True, kw_only=True):
+    """How a loss adds up its targets, by the weight that each of them has in it."""
+
+    targets: int
+    """Targets that the loss counts."""
+    total_weight: float
+    """The sum of their weights: 1 for a mean over targets, as many as targets for a sum."""
+    halves: tuple[int, int]
+    """Targets that the loss counts in each half of the batch."""
+    largest_over_smallest: float
+    """The largest weight over the smallest, each of one sample: 1 if all targets count alike."""
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the loss rewards, read from its gradient at the predictions."""
 
@@ -148,6 +161,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where outputs of shape (N, 1) meet targets of shape (N,); None if nowhere."""
     whole_over_halves: float | None = None
     """Loss of the batch over the mean of the losses of its two halves: 1 for a mean over samples, 2 for a sum."""
+    reduction: Reduction | None = None
+    """How class targets are added up; None if the loss is no classification, or weighs them by anything but samples."""
     output_scale: float | None = None
     """Regression: root mean square of the outputs."""
     target_scale: float | None = None
@@ -226,6 +241,8 @@ class DiscardedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """A later call of a sibling that read the same input instead of this result; "" if there is none."""
     bypassed: bool = False
     """Its caller goes on with its input, which has the shape of its result."""
+    kept: bool = True
+    """Its caller returns it, or something that was computed from it, or nobody knows what it returns."""
 
 
 class FlatStep(msgspec.Struct, frozen=True, kw_only=True):

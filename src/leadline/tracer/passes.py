@@ -124,10 +124,12 @@ class PassObserver(TorchFunctionMode):
             )
 
     def _print(self, plan: OpPlan, arguments: Any, results: list[Tensor]) -> None:
-        tensors = [each for each in results if each.is_floating_point() and each.numel()]
+        tensors = [each for each in results if has_signal(each) and each.numel()]
         if not tensors:
             return
         output = tensors[0].detach()
+        with torch._C.DisableTorchFunctionSubclass():
+            output = as_real(output)
         sizes = output.shape[:MAX_PRINTED_AXES]
         axes = sorted({axis for length in self._lengths for axis in _watched_axes(sizes, length)})
         with torch._C.DisableTorchFunctionSubclass():
@@ -144,6 +146,16 @@ class PassObserver(TorchFunctionMode):
                 makers=tuple(makers),
             )
         )
+
+
+def has_signal(tensor: Tensor) -> bool:
+    """Whether the tensor holds real or complex numbers."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def as_real(tensor: Tensor) -> Tensor:
+    """The tensor, with a last axis for the real and imaginary parts if it is complex."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def _watched_axes(sizes: Sequence[int], length: int) -> list[int]:

@@ -26,15 +26,16 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Modules whose ops are all outside the part of the graph that the loss depends on. Where a module of the same type
     was given the same input and is used, the result was overwritten. Where the caller goes on with the input of the
-    module, which has the shape of its result, the result was not assigned.
+    module, which has the shape of its result, the result was not assigned. Where the caller returns nothing that was
+    computed from the result, nobody can ever use it.
 
     ## Why it hurts
     `for layer in self.layers: y = layer(x)` gives every layer the first input and keeps the last result: all layers but
     the last are computed in vain, and the network has one layer. A forgotten assignment does the same.
 
     ## When it is wrong
-    Heads of other tasks and pooled outputs that this loss does not use are computed on purpose. Without a layer that
-    takes their place, and without an input that does, this is a note.
+    Heads of other tasks and pooled outputs that this loss does not use are computed on purpose: as long as the code
+    that calls them returns their results, and nothing else takes their place, this is a note.
 
     ## References
     PyTorch documentation, `DistributedDataParallel` (`find_unused_parameters`).
@@ -42,7 +43,8 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
     results = profile.ledger.discarded if profile.ledger else ()
     replaced = [each for each in results if each.replaced_by]
     bypassed = [each for each in results if each.bypassed and not each.replaced_by]
-    others = [each for each in results if not each.bypassed and not each.replaced_by]
+    dropped = [each for each in results if not (each.kept or each.bypassed or each.replaced_by)]
+    others = [each for each in results if each.kept and not each.bypassed and not each.replaced_by]
     if replaced:
         first = replaced[0]
         yield Symptom(
@@ -64,6 +66,17 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
             action="Assign the result: `x = layer(x)`.",
             source=first.site.source,
             evidence={"modules": float(len(bypassed))},
+        )
+    if dropped:
+        first = dropped[0]
+        yield Symptom(
+            severity="warning",
+            where=first.module,
+            message=f"the results of {first_names([each.module for each in dropped])} are thrown away: nothing that "
+            f"their caller returns depends on them{in_op(first.site)}",
+            action="Use the result, or remove the layer.",
+            source=first.site.source,
+            evidence={"modules": float(len(dropped))},
         )
     if others:
         yield Symptom(

@@ -46,7 +46,9 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
 
 def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> Symptom:
     order = {row.name: index for index, row in enumerate(rows)}
-    held = [order[row.name] for row in rows if row.in_optimizer and row.trainable]
+    held = [
+        order[row.name] for row in rows if row.in_optimizer and row.trainable and row.gradient == "finite"
+    ]
     is_frozen_front = bool(held) and all(order[row.name] < held[0] for row in missing)
     share = sum(row.count for row in missing) / max(sum(row.count for row in rows if row.trainable), 1)
     return Symptom(

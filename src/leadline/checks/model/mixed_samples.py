@@ -45,7 +45,7 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
         return
     count = len(probe.forbidden)
     yield Symptom(
-        severity="info" if _may_be_one_sequence(reading, probe) else "error",
+        severity="info" if _may_be_one_sequence(profile, reading, probe) else "error",
         where=(probe.site.module if probe.site else "") or "the model",
         message=f"changing every second sample also changes the outputs of {count} of the other "
         f"{len(probe.moved) - len(probe.moved) // 2} samples{in_op(probe.site)}",
@@ -59,7 +59,13 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     )
 
 
-def _may_be_one_sequence(reading: Dependence, probe: Perturbation) -> bool:
-    """Whether the rows may be positions of one sequence: inputs are rows of features, and only later rows changed."""
+def _may_be_one_sequence(profile: Profile, reading: Dependence, probe: Perturbation) -> bool:
+    """Whether the rows may be positions of one sequence: inputs are rows of features, and only later rows changed.
+
+    A row for which several predictions are made is a sequence itself.
+    """
+    predictions = profile.question.predictions if profile.question else ()
+    if predictions and predictions[0] > len(probe.moved):
+        return False
     is_causal = all(index > probe.first for index in probe.forbidden) and reading.positions is None
     return is_causal and all(len(each.shape) <= 2 for each in reading.inputs if each.visible)

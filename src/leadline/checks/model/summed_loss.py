@@ -10,6 +10,8 @@ from leadline.records import Profile
 
 # Derived: a mean over samples gives 1 and a sum gives 2; between them lie means over tokens of unequal halves.
 MIN_WHOLE_OVER_HALVES = 1.9
+# Derived: a target has the weight 1 in a sum and 1/n in a mean over n targets, of which there are at least 8.
+MIN_WEIGHT_OF_SUM = 0.5
 
 
 @check(
@@ -24,6 +26,8 @@ def summed_loss(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The loss of the batch over the mean of the losses of its two halves, at the same outputs: 1 for a mean, 2 for a sum.
+    Where the model computes its own loss, the weight of each class target is read from the gradient at its scores: 1 in
+    a sum.
 
     ## Why it hurts
     Gradients grow with the batch. The learning rate, clipping and an accumulated gradient mean something else as soon
@@ -35,7 +39,9 @@ def summed_loss(profile: Profile) -> Iterator[Symptom]:
     ## References
     PyTorch documentation, `reduction="sum"`.
     """
-    ratio = profile.question.whole_over_halves if profile.question else None
+    question = profile.question
+    ratio = question.whole_over_halves if question else None
+    reduction = question.reduction if question else None
     if ratio is not None and ratio >= MIN_WHOLE_OVER_HALVES:
         yield Symptom(
             severity="info",
@@ -43,4 +49,17 @@ def summed_loss(profile: Profile) -> Iterator[Symptom]:
             message=f"the loss of the batch is {ratio:.2g} times the mean loss of its halves: it sums over samples",
             action='Use `reduction="mean"`, so that the learning rate does not depend on the batch size.',
             evidence={"whole_over_halves": ratio},
+        )
+    elif (
+        reduction is not None
+        and ratio is None
+        and reduction.total_weight >= MIN_WEIGHT_OF_SUM * reduction.targets
+    ):
+        yield Symptom(
+            severity="info",
+            where="the loss",
+            message=f"each of the {reduction.targets} targets has a weight of "
+            f"{reduction.total_weight / reduction.targets:.2g} in the loss: it sums over them",
+            action='Use `reduction="mean"`, so that the learning rate does not depend on the batch size.',
+            evidence={"total_weight": reduction.total_weight},
         )

@@ -84,7 +84,7 @@ def _walk_back(trace: Trace, value: Value, goal: str) -> _Path:
         if value.op is None:
             return path
         op = trace.ops[value.op]
-        if op.kind == goal:
+        if op.kind == goal or (goal == "product" and _is_product_of_learned_queries(op)):
             path.op = op
             return path
         if op.kind == "norm":
@@ -104,6 +104,11 @@ def _walk_back(trace: Trace, value: Value, goal: str) -> _Path:
             inputs, key=lambda each: math.prod(each.shape)
         )  # the others are masks, biases and constants
     return path
+
+
+def _is_product_of_learned_queries(op: Op) -> bool:
+    """Whether a matrix computed from parameters alone, such as the queries of learned seeds, meets a signal."""
+    return op.kind == "weight" and op.name in ("matmul", "bmm", "einsum") and not op.params
 
 
 def _is_factor(trace: Trace, op: Op) -> bool:

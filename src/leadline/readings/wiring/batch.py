@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from leadline.tracer.inputs import named_tensors
@@ -32,7 +33,9 @@ class BatchTensor:
 
     @property
     def is_tokens(self) -> bool:
-        return not self.tensor.is_floating_point() and self.tensor.dtype != torch.bool
+        return not (
+            self.tensor.is_floating_point() or self.tensor.is_complex() or self.tensor.dtype == torch.bool
+        )
 
     @property
     def is_constant(self) -> bool:
@@ -46,6 +49,73 @@ def batch_tensors(inputs: Any) -> list[BatchTensor]:
         for name, tensor in named_tensors(inputs, "input")
         if tensor.layout is torch.strided and not tensor.is_nested and tensor.numel()
     ]
+
+
+def why_no_sample_axis(inputs: Any, targets: Any) -> str | None:
+    """Why samples are not along an axis of the input tensors; None if they may be.
+
+    A packed sequence has samples and positions in one axis. The samples of a list are its entries if these have
+    different lengths, or if there are as many of them as targets, or as entries in another list.
+    """
+    parts = list(_parts(inputs))
+    lists = [part for part in parts if isinstance(part, list)]
+    for part in parts:
+        if isinstance(part, PackedSequence):
+            return "an input is a packed sequence, which has samples and positions in one axis"
+        if isinstance(part, list) and len(part) > 1 and all(isinstance(each, Tensor) for each in part):
+            lengths = {each.size(0) if each.dim() else 0 for each in part}
+            counts = [_count_samples(targets), *(len(other) for other in lists if other is not part)]
+            if len(lengths) > 1 or len(part) in counts:
+                return f"an input is a list of {len(part)} tensors, and each of them may be one sample"
+    return None
+
+
+def _parts(tree: Any) -> Iterator[Any]:
+    """The tree and everything in it that is no tensor."""
+    yield tree
+    if isinstance(tree, PackedSequence):
+        return
+    children = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list | tuple) else ()
+    for child in children:
+        if not isinstance(child, Tensor):
+            yield from _parts(child)
+
+
+def _count_samples(targets: Any) -> int | None:
+    if isinstance(targets, Tensor):
+        return targets.size(0) if targets.dim() else None
+    return len(targets) if isinstance(targets, list) else None
+
+
+def connecting_matrix(inputs: Any, samples: int) -> str | None:
+    """The name of a sparse input with a row and a column for each sample; None if there is none."""
+    return next(
+        (
+            name
+            for name, tensor in named_tensors(inputs, "input")
+            if tensor.layout is not torch.strided
+            and not tensor.is_nested
+            and tensor.shape[:2] == (samples, samples)
+        ),
+        None,
+    )
+
+
+def padded_positions(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
+    """Which positions of `source` the mask pads; None if it is no padding mask of this input.
+
+    Either value may mean padding, depending on the model. The padded positions are those that all hold one content.
+    """
+    if mask is source or not mask.is_mask or source.is_mask or mask.tensor.dim() != 2 or mask.is_constant:
+        return None
+    if source.tensor.dim() > 3 or mask.tensor.shape != source.tensor.shape[:2]:
+        return None
+    for value in (0, 1):
+        padded = mask.tensor == value
+        inside, outside = source.tensor[padded], source.tensor[~padded]
+        if bool((inside == inside[0]).all()) and not bool((outside == outside[0]).all()):
+            return padded
+    return None
 
 
 def replace_tensors(tree: Any, changed: dict[int, Tensor]) -> Any:

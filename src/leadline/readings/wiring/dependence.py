@@ -6,7 +6,7 @@ noise of repeating the same pass are no changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,13 @@ from leadline.readings.graph import flow_from
 from leadline.readings.wiring.batch import (
     BatchTensor,
     batch_tensors,
+    connecting_matrix,
+    padded_positions,
     permute_positions,
     redraw_positions,
     redraw_samples,
     replace_tensors,
+    why_no_sample_axis,
 )
 from leadline.readings.wiring.ledger import needed_ops, read_values
 from leadline.readings.wiring.places import PassComparison
@@ -36,7 +39,7 @@ from leadline.records.wiring import (
     TargetOffset,
 )
 from leadline.tracer.inputs import named_tensors
-from leadline.tracer.passes import OpPrint, Pass, PassRunner, open_passes
+from leadline.tracer.passes import OpPrint, Pass, PassRunner, as_real, has_signal, open_passes
 from leadline.tracer.values import tensors_in
 
 # Derived: several roundings of the same sum in another order stay within a few units in the last place.
@@ -100,10 +103,10 @@ class _Outcome:
 
 def _outcome(one: Pass) -> _Outcome:
     """The outputs are those of the model if they have elements, else what the loss op was given."""
-    own = [each for each in tensors_in(one.output) if each.is_floating_point() and each.numel() > 1]
+    own = [each for each in tensors_in(one.output) if has_signal(each) and each.numel() > 1]
     read = own or [call.predictions for call in one.loss_calls]
     roots = [one.print_of[each] for each in read if each in one.print_of]
-    return _Outcome([each.detach() for each in read], one.prints, roots)
+    return _Outcome([as_real(each.detach()) for each in read], one.prints, roots)
 
 
 class _Probes:
@@ -122,7 +125,7 @@ class _Probes:
 
     def read(self) -> Reading:
         question, first = self._read_question()
-        layout = self._layout(question)
+        layout = self._layout(question, first)
         self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self._run({})
         self.noise = _noise(first, self.base)
@@ -171,8 +174,12 @@ class _Probes:
         """Whether the predictions depend on the input; labels that only the loss reads are not visible."""
         return next((use.visible for use in self.uses if use.name == name), False)
 
-    def _layout(self, question: Question) -> _Layout:
-        """Samples are along the first axis, unless the targets show that positions are."""
+    def _layout(self, question: Question, first: _Outcome) -> _Layout:
+        """Samples are along the first axis, unless the targets show that positions are.
+
+        Inputs of several lengths, such as the examples of some classes and queries about them, have as many samples as
+        targets, or else as outputs, if one of them has that length.
+        """
         offset = question.offset
         axis = 0 if offset is None else 1 - offset.axis
         shaped = [each for each in self.inputs if each.tensor.dim() > axis]
@@ -181,7 +188,12 @@ class _Probes:
         if not shaped:
             return _Layout((), None, None, positions, offset)
         largest = source or max(shaped, key=lambda each: (each.tensor.dim(), each.tensor.numel()))
+        lengths = {each.tensor.size(axis) for each in shaped}
+        asked = [each for each in (self.case.targets, *first.outputs) if isinstance(each, Tensor)]
+        expected = [each.size(axis) for each in asked if each.dim() > axis and each.size(axis) in lengths]
         samples = largest.tensor.size(axis)
+        if source is None and expected:
+            samples = expected[0]
         with_samples = tuple(each for each in shaped if each.tensor.size(axis) == samples)
         return _Layout(with_samples, samples, axis, positions, offset)
 
@@ -189,11 +201,12 @@ class _Probes:
 
     def _probe_samples(self, layout: _Layout) -> None:
         samples, axis = layout.samples, layout.sample_axis
-        if samples is None or axis is None or samples < 2:
-            raise NotProbedError("the batch has fewer than two samples")
+        reason = why_no_sample_axis(self.case.inputs, self.case.targets)
+        if samples is None or axis is None:
+            raise NotProbedError(reason or "no input is a tensor with an axis of samples")
+        if samples < 2 or reason:
+            raise NotProbedError(reason or "the batch has fewer than two samples")
         self._refuse_graphs(layout, samples)
-        if any(list(each.shape).count(samples) > 1 for each in self.base.outputs):
-            raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
         redrawn = range(1, samples, 2)
         data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
         changed = {id(each.tensor): redraw_samples(each.tensor, axis, redrawn) for each in data}
@@ -202,6 +215,8 @@ class _Probes:
         other = self._run(changed)
         moved = self._moved(other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
+        if forbidden and self._is_comparison(other, samples, redrawn):
+            raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
         site = self._compare(other, samples, redrawn).find_cause(self.base.roots) if forbidden else None
         self.perturbations.append(
             Perturbation(
@@ -209,8 +224,29 @@ class _Probes:
             )
         )
 
+    def _is_comparison(self, other: _Outcome, samples: int, redrawn: Collection[int]) -> bool:
+        """Whether every output that changed has a row and a column for each sample, and no pair of others changed."""
+        kept = torch.tensor([index for index in range(samples) if index not in redrawn])
+        for before, after in zip(self.base.outputs, other.outputs, strict=False):
+            change = _change_along(before, after, samples, 0)
+            if change is None or not bool((change[kept] > self._tolerance()).any()):
+                continue
+            axes = [axis for axis, size in enumerate(before.shape) if size == samples][:2]
+            if len(axes) < 2:
+                return False
+            delta = (after.double() - before.double()).abs().nan_to_num().movedim(axes, (0, 1))
+            pairs = delta.index_select(0, kept.to(delta.device)).index_select(1, kept.to(delta.device))
+            if float(pairs.max()) > self._tolerance() * (_scale(before) or 1.0):
+                return False
+        return True
+
     def _refuse_graphs(self, layout: _Layout, samples: int) -> None:
         """Rows of a graph depend on each other by design: its edges are indices of rows, or a square matrix."""
+        matrix = connecting_matrix(self.case.inputs, samples)
+        if matrix is not None:
+            raise NotProbedError(
+                f"{matrix} is sparse, has a row and a column for each sample and may connect them"
+            )
         for each in self.inputs:
             with_samples = any(each is other for other in layout.tensors)
             if each.is_tokens and not with_samples and each.tensor.dim() > 1:
@@ -296,7 +332,7 @@ class _Probes:
     def _probe_padding(self, layout: _Layout) -> None:
         for mask in layout.tensors:
             for source in layout.tensors:
-                padded = _padded(mask, source)
+                padded = padded_positions(mask, source)
                 if padded is not None:
                     self.padding_counted = self._count_padding(padded, layout)
                     self._perturb_padding(source, padded)
@@ -375,23 +411,28 @@ def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tens
     """Largest change at each index of the axis, relative to the largest magnitude; None if no axis has this length.
 
     Where samples and positions were flattened into one axis, they are taken apart again. An output may also have the
-    axis in another place, as long as only one of its axes has this length.
+    axis in another place, as long as only one of its axes has this length. If both are possible, it is the one along
+    which fewer indices changed: what is apart along one axis is not mixed.
     """
     if before.shape != after.shape or not before.dim():
         return None
     delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-    scale = _scale(before)
+    scale = _scale(before) or 1.0
+    changes = [rows.reshape(length, -1).amax(1) / scale for rows in _rows_along(delta, length, axis)]
+    return min(changes, key=lambda change: int((change > 0).sum()), default=None)
+
+
+def _rows_along(delta: Tensor, length: int, axis: int) -> Iterator[Tensor]:
+    """The changes with the axis first, for each place where the axis may be."""
     if delta.dim() > axis and delta.size(axis) == length:
-        rows = delta.movedim(axis, 0)
-    elif axis == 0 and delta.size(0) % length == 0:
-        rows = delta.reshape(length, -1)
-    elif list(delta.shape).count(length) == 1:
-        rows = delta.movedim(list(delta.shape).index(length), 0)
+        yield delta.movedim(axis, 0)
+        return
+    if axis == 0 and delta.size(0) % length == 0:
+        yield delta.reshape(length, -1)
+    if list(delta.shape).count(length) == 1:
+        yield delta.movedim(list(delta.shape).index(length), 0)
     elif axis == 1 and delta.size(0) % length == 0:
-        rows = delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
-    else:
-        return None
-    return rows.reshape(length, -1).amax(1) / scale if scale else rows.reshape(length, -1).amax(1)
+        yield delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
 
 
 def _scale(tensor: Tensor) -> float:
@@ -412,23 +453,6 @@ def _moved_where(base: _Outcome, other: _Outcome, kept: Tensor, tolerance: float
             delta = delta.reshape(*kept.shape, -1).amax(-1)
             moved = delta / (_scale(before) or 1.0)
             return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
-    return None
-
-
-def _padded(mask: BatchTensor, source: BatchTensor) -> Tensor | None:
-    """Which positions of `source` the mask pads; None if it is no padding mask of this input.
-
-    Either value may mean padding, depending on the model. The padded positions are those that all hold one content.
-    """
-    if mask is source or not mask.is_mask or source.is_mask or mask.tensor.dim() != 2 or mask.is_constant:
-        return None
-    if source.tensor.dim() > 3 or mask.tensor.shape != source.tensor.shape[:2]:
-        return None
-    for value in (0, 1):
-        padded = mask.tensor == value
-        inside, outside = source.tensor[padded], source.tensor[~padded]
-        if bool((inside == inside[0]).all()) and not bool((outside == outside[0]).all()):
-            return padded
     return None
 
 

@@ -17,6 +17,8 @@ from leadline.tracer.passes import Pass
 
 # Heuristic: a step of the outputs that is small against them and large against rounding.
 RELATIVE_STEP = 0.1
+# Heuristic: cosine between a rise of the targets and that of the gradient; 1 for a negated square, near 0 by chance.
+MIN_PUSH = 0.3
 # Heuristic: cosine between a step and the change of the gradient; -1 for a negated square, near 0 for a saddle.
 MIN_CONCAVITY = 0.5
 
@@ -78,7 +80,8 @@ def pull_of_targets(case: Case, base: Pass) -> float | None:
     """0.0 if a hand-written loss pushes its outputs away from higher targets and is concave in them, else None.
 
     The targets are exchanged between samples, with the outputs held fixed: a loss that rewards its targets pulls an
-    output up where its target rose. A loss that does the opposite may mean it (a distance against a label that says
+    output up where its target rose. Of several outputs, such as means and widths, the one that follows the targets most
+    closely is looked at. A loss that does the opposite may mean it (a distance against a label that says
     "similar"), but then it has a minimum. A negated loss is concave: along any direction its gradient grows.
     """
     targets = case.targets
@@ -90,17 +93,34 @@ def pull_of_targets(case: Case, base: Pass) -> float | None:
     ):
         return None
     before, after = (_loss_gradient(case, base.output, each)[1] for each in (targets, targets.roll(1, 0)))
-    places = [place for place, gradient in enumerate(before) if gradient.shape == targets.shape]
     rise = targets.roll(1, 0) - targets
-    if sum(float(((after[place] - before[place]) * rise).sum()) for place in places) <= 0:
+    pushes = {
+        place: _cosine(after[place] - before[place], rise.expand_as(gradient))
+        for place, gradient in enumerate(before)
+        if _broadcasts_to(targets.shape, gradient.shape)
+    }
+    place = max(pushes, key=lambda each: abs(pushes[each]), default=None)
+    if place is None or pushes[place] < MIN_PUSH:
         return None
-    places = [place for place in places if bool((after[place] != before[place]).any())]
     generator = torch.Generator().manual_seed(PERTURBATION_SEED)
-    for place in places:
-        for direction in (before[place], torch.randn(targets.shape, generator=generator).to(targets)):
-            if not _is_concave_along(case, base, place, direction):
-                return None
+    noise = torch.randn(before[place].shape, generator=generator).to(before[place])
+    for direction in (before[place], noise):
+        if not _is_concave_along(case, base, place, direction):
+            return None
     return 0.0
+
+
+def _broadcasts_to(targets: torch.Size, output: torch.Size) -> bool:
+    """Whether each output has one target: the same shape, or columns that share the one of their sample."""
+    is_shared = all(
+        of_target in (1, of_output) for of_target, of_output in zip(targets, output, strict=False)
+    )
+    return len(targets) == len(output) and targets[0] == output[0] and is_shared
+
+
+def _cosine(one: Tensor, two: Tensor) -> float:
+    length = float(one.norm() * two.norm())
+    return float((one * two).sum()) / length if length else 0.0
 
 
 def _is_concave_along(case: Case, base: Pass, place: int, direction: Tensor) -> bool:

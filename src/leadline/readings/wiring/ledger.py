@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -141,12 +141,11 @@ def _with_reason(row: LedgerRow, parameter: Parameter) -> LedgerRow:
     return replace(row, reason=reason)
 
 
-def needed_ops(trace: Trace) -> set[int]:
-    """The ops that the loss depends on, by value, whether or not a gradient flows through them."""
-    if trace.loss_value is None:
-        return set()
+def needed_ops(trace: Trace, values: Iterable[int | None] | None = None) -> set[int]:
+    """The ops that these values, by default the loss, depend on, whether or not a gradient flows through them."""
+    values = (trace.loss_value,) if values is None else values
     writers = {value: op.index for op in trace.ops for value in op.outputs}
-    pending, needed = [trace.loss_value], set[int]()
+    pending, needed = [value for value in values if value is not None], set[int]()
     while pending:
         writer = writers.get(pending.pop())
         if writer is not None and writer not in needed:
@@ -257,6 +256,7 @@ def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> It
             site=_site(ops[-1]),
             replaced_by=_replacement(trace, module, modules, needed, ops_of),
             bypassed=_is_bypassed(trace, module, modules, needed, ops[-1]),
+            kept=_is_kept(trace, module, modules, ops),
         )
 
 
@@ -296,9 +296,7 @@ def _is_bypassed(
     given, returned = module.given[0], module.returned[0]
     if given is None or returned is None or trace.values[given].shape != trace.values[returned].shape:
         return False
-    caller = _parent(module.path)
-    while caller in modules and modules[caller].container:
-        caller = _parent(caller)
+    caller = _caller(module, modules)
     inside = f"{caller}." if caller else ""
     return any(
         given in op.inputs and op.index in needed and op.index > last.index
@@ -307,15 +305,46 @@ def _is_bypassed(
     )
 
 
+def _is_kept(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequence[Op]) -> bool:
+    """Whether the caller of the module returns something that was computed from its result, or may return it.
+
+    What a caller returns is known if it returned tensors and each of them was recorded. What left the graph, as a
+    number or an array or by a `detach`, may have come back unseen.
+    """
+    left = [*(each.value for each in trace.exits), *(op.outputs[0] for op in trace.ops if op.cut == "call")]
+    if left and {op.index for op in ops} & needed_ops(trace, left):
+        return True
+    returned = modules[caller].returned if (caller := _caller(module, modules)) in modules else ()
+    if not returned or any(value is None for value in returned):
+        return True
+    needed = needed_ops(trace, returned)
+    return any(op.index in needed for op in ops)
+
+
+def _caller(module: Module, modules: dict[str, Module]) -> str:
+    """The path of the innermost module around this one that can be called."""
+    caller = _parent(module.path)
+    while caller in modules and modules[caller].container:
+        caller = _parent(caller)
+    return caller
+
+
 def _flat_steps(trace: Trace, rows: Sequence[LedgerRow]) -> Iterator[FlatStep]:
-    """Pointwise ops whose output has a gradient while that of their input is exactly zero."""
+    """Pointwise ops whose output has a gradient while those of all their inputs are exactly zero, once per module."""
     zero = {row.name for row in rows if row.trainable and row.gradient == "zero"}
+    seen: set[tuple[str, str]] = set()
     for op in trace.ops:
-        if op.kind != "pointwise" or not op.inputs or not zero:
+        if op.kind != "pointwise" or not op.inputs or not zero or (op.name, op.module) in seen:
             continue
-        after, before = trace.values[op.outputs[0]].backward, trace.values[op.inputs[0]].backward
-        if after is None or before is None or not after.ms > 0 or before.ms != 0:
+        after = trace.values[op.outputs[0]].backward
+        before = [trace.values[value].backward for value in op.inputs]
+        measured = [each.ms for each in before if each is not None]
+        if after is None or not after.ms > 0 or before[0] is None or any(ms != 0 for ms in measured):
             continue
-        tensors = {name for other in trace.ops[: op.index] for name in other.params if name in zero}
+        behind = needed_ops(trace, op.inputs)
+        tensors = {
+            name for other in trace.ops if other.index in behind for name in other.params if name in zero
+        }
         if tensors:
+            seen.add((op.name, op.module))
             yield FlatStep(site=_site(op), tensors=len(tensors))

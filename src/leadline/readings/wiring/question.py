@@ -19,8 +19,9 @@ from leadline.readings.wiring.held_outputs import (
     unless_refused,
     whole_over_halves,
 )
+from leadline.readings.wiring.reduction import difference_scales, read_reduction
 from leadline.records import Op, Trace
-from leadline.records.wiring import Broadcast, OpSite, Question, Scores, TargetOffset
+from leadline.records.wiring import Broadcast, OpSite, Question, Reduction, Scores, TargetOffset
 from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
 
@@ -58,6 +59,8 @@ OFFSETS = (-1, 0, 1, 2, 3)
 MIN_COMPARED_POSITIONS = 8
 # Heuristic: the rest are special tokens (a start token, a padded end).
 MIN_OFFSET_SHARE = 0.9
+# Heuristic: an answer span has a head for its begin and one for its end; more calls of one loss op are a loop.
+MAX_HEADS = 2
 # Heuristic: repetitive text agrees with itself at several offsets; the best one must stand out.
 MIN_OFFSET_LEAD = 0.2
 
@@ -84,7 +87,9 @@ def read_question(
     if gradient is None:
         return Question(loss=call.name if call else ""), None
     axis = _class_axis(call, predictions, gradient)
-    used = _used_targets(base, call, predictions, gradient, axis)
+    scores = None if axis is None else _scores_in_output(base, predictions, gradient, axis)
+    used = _used_targets(call, scores)
+    offset = None if used is None else find_offset(used, inputs)
     question = Question(
         loss=call.name if call is not None else "",
         predictions=tuple(predictions.shape),
@@ -93,11 +98,12 @@ def read_question(
         whole_over_halves=unless_refused(whole_over_halves, case, base),
         foreign_gradient=unless_refused(foreign_gradient, case, base),
         broadcast=find_broadcast(trace),
-        offset=None if used is None else find_offset(used, inputs),
+        offset=offset,
+        reduction=_reduction(call, scores, offset),
         scrambled=None if call is None or axis is None else _scrambled_output(base, predictions, axis),
-        **_answer_fields(case, call, gradient, axis),
+        **_answer_fields(case, base, call, gradient, axis),
         **_score_fields(base, predictions, axis),
-        **_regression_fields(base),
+        **(_regression_fields(base) or difference_scales(trace)),
     )
     return question, used
 
@@ -136,21 +142,44 @@ def _class_axis(call: ObservedLoss | None, predictions: Tensor, gradient: Tensor
     return predictions.dim() - 1 if is_softmax else None
 
 
-def _used_targets(
-    base: Pass, call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, axis: int | None
-) -> UsedTargets | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Scores:
+    """Class scores in the layout of the model's output, and the gradient of the loss at them."""
+
+    values: Tensor
+    gradient: Tensor
+    axis: int
+    """The axis of the classes."""
+
+
+def _scores_in_output(base: Pass, predictions: Tensor, gradient: Tensor, axis: int) -> _Scores:
+    at_output = _same_scores(base, predictions, axis)
+    if at_output is not None:
+        output, output_axis = at_output
+        output_gradient = _gradient(base.loss, output)
+        if output_gradient is not None:
+            return _Scores(values=output, gradient=output_gradient, axis=output_axis)
+    return _Scores(values=predictions, gradient=gradient, axis=axis)
+
+
+def _used_targets(call: ObservedLoss | None, scores: _Scores | None) -> UsedTargets | None:
     """The class with the most negative gradient is the target that the loss used, wherever it got it from."""
-    if axis is None:
+    if scores is None:
         if call is None or call.targets is None:
             return None
         return UsedTargets(values=call.targets, counted=torch.ones_like(call.targets, dtype=torch.bool))
-    at_output = _same_scores(base, predictions, axis)
-    if at_output is not None:
-        output, axis = at_output
-        output_gradient = _gradient(base.loss, output)
-        gradient = gradient if output_gradient is None else output_gradient
-        axis = axis if output_gradient is not None else min(1, gradient.dim() - 1)
-    return UsedTargets(values=gradient.argmin(axis), counted=gradient.abs().amax(axis) > 0)
+    return UsedTargets(
+        values=scores.gradient.argmin(scores.axis), counted=scores.gradient.abs().amax(scores.axis) > 0
+    )
+
+
+def _reduction(
+    call: ObservedLoss | None, scores: _Scores | None, offset: TargetOffset | None
+) -> Reduction | None:
+    if call is None or scores is None:
+        return None
+    sample_axis = 0 if offset is None else 1 - offset.axis
+    return read_reduction(scores.values, scores.gradient, scores.axis, sample_axis)
 
 
 def _same_scores(base: Pass, predictions: Tensor, axis: int) -> tuple[Tensor, int] | None:
@@ -169,13 +198,14 @@ def _same_scores(base: Pass, predictions: Tensor, axis: int) -> tuple[Tensor, in
 
 
 def _answer_fields(
-    case: Case, call: ObservedLoss | None, gradient: Tensor, axis: int | None
+    case: Case, base: Pass, call: ObservedLoss | None, gradient: Tensor, axis: int | None
 ) -> dict[str, Any]:
     """How many predictions have a target, and how often the most frequent target occurs."""
     if axis is None:
         return _constant_fields(case, call)
-    counted = gradient.abs().amax(axis) > 0
-    targets = gradient.argmin(axis)[counted]
+    gradients = _gradients_of_calls(base, call, gradient, axis)
+    counted = torch.cat([(each.abs().amax(axis) > 0).flatten() for each in gradients])
+    targets = torch.cat([each.argmin(axis).flatten() for each in gradients])[counted]
     fields: dict[str, Any] = {"counted": int(counted.sum()), "ignored": int((~counted).sum())}
     if targets.numel():
         frequency = targets.bincount()
@@ -184,6 +214,25 @@ def _answer_fields(
             "distinct": int((frequency > 0).sum()),
         }
     return fields
+
+
+def _gradients_of_calls(base: Pass, call: ObservedLoss | None, gradient: Tensor, axis: int) -> list[Tensor]:
+    """The gradient, or those of all calls of the same loss op if it is called sample by sample.
+
+    Up to `MAX_HEADS` calls may be heads with a question each, of which the largest is looked at.
+    """
+    if call is None:
+        return [gradient]
+    classes = call.predictions.size(axis)
+    alike = [
+        each
+        for each in _loss_calls(base)
+        if each.name == call.name and each.predictions.dim() > axis and each.predictions.size(axis) == classes
+    ]
+    if len(alike) <= MAX_HEADS:
+        return [gradient]
+    gradients = [_gradient(base.loss, each.predictions) for each in alike]
+    return [each for each in gradients if each is not None]
 
 
 def _constant_fields(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
@@ -352,13 +401,24 @@ def _is_table(trace: Trace, output: int, target: int, op: Op) -> bool:
     A loss that compares element by element broadcasts inside.
     """
     first, second = trace.values[output].shape, trace.values[target].shape
-    if len(first) == len(second) or without_ones(first) != without_ones(second):
+    if len(first) == len(second):
         return False
+    if without_ones(first) != without_ones(second):
+        return _is_crossed(first, second)
     compared = trace.values[op.outputs[0]].shape
     if op.name in ELEMENT_LOSSES:
         pairs = zip_longest(reversed(first), reversed(second), fillvalue=1)
         compared = tuple(max(pair) for pair in pairs)
     return math.prod(compared) > max(math.prod(first), math.prod(second))
+
+
+def _is_crossed(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    """Whether the samples, along the first axis of both shapes, meet on two axes of what they broadcast to."""
+    samples = first[0] if first else 1
+    if samples == 1 or not second or second[0] != samples:
+        return False
+    pairs = list(zip_longest(reversed(first), reversed(second), fillvalue=1))
+    return (samples, 1) in pairs and (1, samples) in pairs
 
 
 def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
