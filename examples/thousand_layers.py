@@ -3,6 +3,7 @@
     python examples/thousand_layers.py                    # half an hour on one core of a busy machine
     python examples/thousand_layers.py --depth 50         # minutes
     python examples/thousand_layers.py --scheme post      # the control: stays at the unigram entropy
+    python examples/thousand_layers.py --optimizer muon   # Muon for the matrices of the blocks, AdamW for the rest
 
 The text is the language reference that every Python carries (`pydoc_data.topics`), character by character.
 Ctrl-C saves and stops; the same command continues from there.
@@ -53,6 +54,7 @@ class Run:
     width: int
     time: int
     batch: int
+    optimizer: str = "adamw"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ def loss_of(model: LanguageModel, batch: tuple[Tensor, Tensor]) -> Tensor:
     return F.cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())
 
 
-def build(run: Run, vocab: int) -> tuple[LanguageModel, torch.optim.Optimizer]:
+def build(run: Run, vocab: int) -> tuple[LanguageModel, list[torch.optim.Optimizer]]:
     generator = torch.Generator().manual_seed(run.seed)
     model = LanguageModel(
         vocab,
@@ -97,8 +99,14 @@ def build(run: Run, vocab: int) -> tuple[LanguageModel, torch.optim.Optimizer]:
         options=Options(positions="learned"),
         generator=generator,
     )
-    groups = param_groups(model, run.scheme, "adamw", lr=run.lr, weight_decay=0.01)
-    return model, torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
+    if run.optimizer == "muon":
+        both = param_groups(model, run.scheme, "muon", lr=run.lr, weight_decay=0.01)
+        return model, [torch.optim.Muon(both.muon), _adamw(both.adamw)]
+    return model, [_adamw(param_groups(model, run.scheme, "adamw", lr=run.lr, weight_decay=0.01))]
+
+
+def _adamw(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    return torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
 
 
 def held_out_batches(text: Text, run: Run) -> list[tuple[Tensor, Tensor]]:
@@ -124,33 +132,37 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path, run: Run) -> None:
-        name = f"{run.scheme}-{run.depth}-lr{run.lr:g}-seed{run.seed}"
+        stepped_by = "" if run.optimizer == "adamw" else f"-{run.optimizer}"
+        name = f"{run.scheme}-{run.depth}{stepped_by}-lr{run.lr:g}-seed{run.seed}"
         folder.mkdir(parents=True, exist_ok=True)
         self.tensors, self.curve = folder / f"{name}.safetensors", folder / f"{name}.json"
 
     def save(
-        self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator
+        self, model: LanguageModel, optimizers: list[torch.optim.Optimizer], generator: torch.Generator
     ) -> None:
         tensors = {f"model.{name}": value.contiguous() for name, value in model.state_dict().items()}
-        for index, state in optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value.contiguous() for name, value in state.items()}
+        for number, optimizer in enumerate(optimizers):
+            for index, state in optimizer.state_dict()["state"].items():
+                prefix = f"optimizer.{number}.{index}"
+                tensors |= {f"{prefix}.{name}": value.contiguous() for name, value in state.items()}
         tensors["generator"] = generator.get_state()
         part = self.tensors.with_suffix(".part")
         save_file(tensors, part)
         os.replace(part, self.tensors)
 
     def load(
-        self, model: LanguageModel, optimizer: torch.optim.Optimizer, generator: torch.Generator
+        self, model: LanguageModel, optimizers: list[torch.optim.Optimizer], generator: torch.Generator
     ) -> None:
         tensors = load_file(self.tensors)
         prefix = "model."
         model.load_state_dict({k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)})
-        state: dict[int, dict[str, Tensor]] = {}
+        states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
         for key, value in tensors.items():
             if key.startswith("optimizer."):
-                _, index, name = key.split(".")
-                state.setdefault(int(index), {})[name] = value
-        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+                _, number, index, name = key.split(".")
+                states[int(number)].setdefault(int(index), {})[name] = value
+        for optimizer, state in zip(optimizers, states, strict=True):
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
         generator.set_state(tensors["generator"])
 
     def write_curve(self, record: dict[str, Any]) -> None:
@@ -165,8 +177,8 @@ class Trainer:
     def __init__(self, run: Run, folder: Path) -> None:
         self.run, self.text = run, read_text()
         self.held_out = held_out_batches(self.text, run)
-        self.model, self.optimizer = build(run, self.text.vocab)
-        self.peak_rates = [group["lr"] for group in self.optimizer.param_groups]
+        self.model, self.optimizers = build(run, self.text.vocab)
+        self.peak_rates = [group["lr"] for group in self.groups]
         self.factor = schedule(
             "cosine", warmup_steps=max(1, run.steps // 20), total_steps=run.steps, floor=FINAL_RATE_FACTOR
         )
@@ -181,19 +193,25 @@ class Trainer:
         }
         self.checkpoint = Checkpoint(folder, run)
         if self.checkpoint.tensors.exists():
-            self.checkpoint.load(self.model, self.optimizer, self.generator)
+            self.checkpoint.load(self.model, self.optimizers, self.generator)
             self.record = json.loads(self.checkpoint.curve.read_text())
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """The parameter groups of all optimizers."""
+        return [group for optimizer in self.optimizers for group in optimizer.param_groups]
 
     def step(self) -> None:
         """Take one training step and append its loss to the record."""
         step = len(self.record["train"])
-        for group, rate in zip(self.optimizer.param_groups, self.peak_rates, strict=True):
+        for group, rate in zip(self.groups, self.peak_rates, strict=True):
             group["lr"] = rate * self.factor(step)
         loss = loss_of(self.model, batch_of(self.text.train, self.run, self.generator))
         loss.backward()
         clip_norm_(self.model.parameters(), MAX_GRADIENT_NORM)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         self.record["train"].append(round(float(loss.detach()), 4))
 
     def test(self) -> None:
@@ -209,7 +227,7 @@ class Trainer:
         )
 
     def save(self) -> None:
-        self.checkpoint.save(self.model, self.optimizer, self.generator)
+        self.checkpoint.save(self.model, self.optimizers, self.generator)
         self.checkpoint.write_curve(self.record)
 
 
@@ -262,6 +280,7 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--time", type=int, default=64)
     parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--optimizer", choices=["adamw", "muon"], default="adamw")
     parser.add_argument(
         "--threads", type=int, default=1
     )  # more threads slow each other down on a busy machine

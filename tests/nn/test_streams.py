@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
-from leadline.nn import SCHEMES, Encoder, LanguageModel, Residual
+from leadline.nn import SCHEMES, Encoder, LanguageModel, Options, Residual
 from leadline.nn.streams import STREAMS, ConstrainedConnection, DepthAttention, DynamicTanh, open_stream
 
 NEW = [name for name, row in SCHEMES.items() if not row.is_weighted_sum]
@@ -86,6 +86,44 @@ def test_the_dual_scheme_keeps_a_post_norm_stream_and_a_plain_sum():
     torch.testing.assert_close(model(x), expected)
 
 
+def test_siamese_streams_are_the_published_ones():
+    model = encoder("siamese", depth=2)
+    post, plain = x, x
+    for index, block in enumerate(model.stack.blocks):
+        for residual in (block.attention, block.feed_forward):
+            post = F.layer_norm(post, (32,))
+            y = residual.branch(F.layer_norm(post + F.layer_norm(plain, (32,)), (32,)))
+            post, plain = post + y / (2 * (index + 1)) ** 0.5, plain + y
+    expected = F.layer_norm(F.layer_norm(post, (32,)) + F.layer_norm(plain, (32,)), (32,))
+    torch.testing.assert_close(model(x), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_later_attentions_read_the_mean_of_their_values_and_the_first_ones():
+    model = encoder("value-residual", depth=2)
+    first, second = (block.attention for block in model.stack.blocks)
+    seen = []
+    handle = second.branch.output.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    model(x)
+    handle.remove()
+    values = first.branch.qkv(first.norm_pre(x)).chunk(3, -1)[2]
+    stream = model.stack.blocks[0](x)
+    query, key, value = second.branch.qkv(second.norm_pre(stream)).chunk(3, -1)
+    heads = [each.view(2, 6, 2, 16).transpose(1, 2) for each in (query, key, (value + values) / 2)]
+    expected = F.scaled_dot_product_attention(*heads).transpose(1, 2).reshape(2, 6, 32)
+    torch.testing.assert_close(seen[0], expected)
+
+
+def test_value_residuals_have_the_same_gradients_with_checkpoints():
+    def gradients(every: int) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        options = Options(checkpoint_every=every)
+        model = Encoder(32, 2, 4, scheme="value-residual", options=options, generator=generator)
+        return list(torch.autograd.grad(model(x).square().sum(), list(model.parameters())))
+
+    for whole, parts in zip(gradients(0), gradients(1), strict=True):
+        torch.testing.assert_close(whole, parts)
+
+
 def test_attenuation_shrinks_the_signal_and_keeps_the_gradient():
     residual = encoder("gpas").stack.blocks[0].attention
     inputs = x.clone().requires_grad_()
@@ -100,6 +138,17 @@ def test_attenuation_shrinks_the_signal_and_keeps_the_gradient():
 def test_the_stream_of_ngpt_stays_on_a_sphere():
     out = encoder("ngpt", depth=12)(x)
     torch.testing.assert_close(out.square().mean(-1), torch.ones(2, 6), atol=1e-3, rtol=0)
+
+
+def test_the_step_of_ngpt_starts_on_the_sphere_and_has_a_positive_length():
+    residual = encoder("ngpt").stack.blocks[0].attention
+    long = 3.0 * x
+    start, target = (F.rms_norm(each, (32,), eps=1e-6) for each in (long, residual.branch(long)))
+    expected = F.rms_norm(start + 0.05 * (target - start), (32,), eps=1e-6)
+    torch.testing.assert_close(residual(long), expected, atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        residual.connection.rate.neg_()
+    torch.testing.assert_close(residual(long), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_dynamic_tanh_is_its_formula():

@@ -35,8 +35,12 @@ RUN = {
 }
 
 
-def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):
-    whole = example.train(example.Run(**RUN), tmp_path / "whole", test_every=2)
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch, optimizer):
+    if optimizer == "muon" and not hasattr(torch.optim, "Muon"):
+        pytest.skip("torch has Muon since 2.9")
+    run = example.Run(**RUN, optimizer=optimizer)
+    whole = example.train(run, tmp_path / "whole", test_every=2)
     step, taken = torch.optim.AdamW.step, []
 
     def interrupted(self, closure=None):
@@ -47,9 +51,9 @@ def test_a_run_stopped_by_ctrl_c_goes_on_as_if_it_had_not_stopped(tmp_path, monk
 
     monkeypatch.setattr(torch.optim.AdamW, "step", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        example.train(example.Run(**RUN), tmp_path / "cut", test_every=2)
+        example.train(run, tmp_path / "cut", test_every=2)
     assert len(taken) == 3
-    resumed = example.train(example.Run(**RUN), tmp_path / "cut", test_every=2)
+    resumed = example.train(run, tmp_path / "cut", test_every=2)
     assert resumed["train"] == whole["train"]
     assert resumed["held_out"] == whole["held_out"]
     assert not list(tmp_path.glob("*/*.part"))

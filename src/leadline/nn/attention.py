@@ -81,13 +81,21 @@ class KeyValueCache:
         return self.keys[:, :, :end], self.values[:, :, :end]
 
 
+class SharedValues:
+    """The values of the first self-attention of a stack during one pass, which later ones mix with their own."""
+
+    def __init__(self) -> None:
+        self.first: Tensor | None = None
+
+
 class Context(NamedTuple):
-    """The inputs of an attention other than the stream: its mask, rotary angles and cache."""
+    """The inputs of an attention other than the stream: its mask, rotary angles, cache and the first values."""
 
     mask: Tensor | None = None
     causal: bool = False
     rotation: tuple[Tensor, Tensor] | None = None
     cache: KeyValueCache | None = None
+    shared: SharedValues | None = None
 
 
 NO_CONTEXT = Context()
@@ -100,14 +108,24 @@ class SelfAttention(nn.Module):
 
     `qk_norm` normalizes queries and keys over the features of a head (Dehghani et al. 2023, arXiv
     2302.05442), which bounds the logits; `qkv_norm` normalizes the values too (HybridNorm); `inner_norm` normalizes
-    before the output matrix (Magneto).
+    before the output matrix (Magneto). `value_share` is the share of the first self-attention's values in its own
+    (value residual); the first one has `is_first`.
     """
 
-    def __init__(
-        self, width: int, heads: int, *, options: Options, inner_norm: bool = False, qkv_norm: bool = False
+    def __init__(  # noqa: PLR0913  (one switch for each scheme that changes the attention)
+        self,
+        width: int,
+        heads: int,
+        *,
+        options: Options,
+        inner_norm: bool = False,
+        qkv_norm: bool = False,
+        value_share: float = 0.0,
+        is_first: bool = False,
     ) -> None:
         super().__init__()
         self.width, self.heads = width, heads
+        self.value_share, self.is_first = value_share, is_first
         self.head_width = check_heads(width, heads)
         self.dropout = options.dropout
         self.qkv = make_linear(width, 3 * width, bias=options.bias)
@@ -126,6 +144,8 @@ class SelfAttention(nn.Module):
             query, key = self.norm_query(query), self.norm_key(key)
         if self.norm_value is not None:
             value = self.norm_value(value)
+        if self.value_share and context.shared is not None:
+            value = self._mix(value, context.shared)
         if context.rotation is not None:
             query, key = rotate(query, *context.rotation), rotate(key, *context.rotation)
         if context.cache is not None:
@@ -141,13 +161,23 @@ class SelfAttention(nn.Module):
         y = y.transpose(1, 2).reshape(batch, time, self.width)
         return _project(self, y)
 
+    def _mix(self, value: Tensor, shared: SharedValues) -> Tensor:
+        """The values of this layer, mixed with those of the first one, which are stored here if this is it."""
+        if self.is_first or shared.first is None:
+            shared.first = value
+            return value
+        return (1 - self.value_share) * value + self.value_share * shared.first
+
     def role_weights(self) -> list[RoleWeight]:
+        """Mixed with independent values of equal size, the values keep $(1-s)^2 + s^2$ of their second moment."""
         query, key, value = self.qkv.weight.chunk(3)
+        share = 0.0 if self.is_first else self.value_share
+        mixed = (1 - share) ** 2 + share**2
         return [
             RoleWeight(role="query", weight=query),
             RoleWeight(role="key", weight=key),
             RoleWeight(role="value", weight=value),
-            RoleWeight(role="output", weight=self.output.weight),
+            RoleWeight(role="output", weight=self.output.weight, second_moment=mixed),
         ]
 
 

@@ -9,7 +9,9 @@ from typing import Literal
 from leadline.errors import InputError
 
 NormPosition = Literal["entry", "pre", "inner", "out", "post"]
-Join = Literal["sum", "attenuated", "sphere", "depth-attention", "dual", "hyper", "mhc", "mhc-lite"]
+Join = Literal[
+    "sum", "attenuated", "sphere", "depth-attention", "dual", "siamese", "hyper", "mhc", "mhc-lite"
+]
 Role = Literal["query", "key", "value", "output", "fc1", "fc2", "router"]
 Family = Literal["sgd", "adam"]
 
@@ -85,7 +87,8 @@ class Scheme:
     `join` says how the output of the branch joins the stream, if not by this sum; see `leadline.nn.streams`. A norm at
     `entry` replaces the stream itself, skip and branch. `attention_norms` are those of the sub-layers before the last
     one of a block, if they differ; `qkv_norm` normalizes queries, keys and values. `norm` is the kind of the norms:
-    the model's own, or `DynamicTanh`.
+    the model's own, or `DynamicTanh`. `value_share` is the share of the first self-attention's values in those of all
+    later ones.
 
     `exponent` is the $a$ for which a step on the branch's matrices reaches the stream damped by $S^{-a}$, where $S$ is
     the number of residual sub-layers. `bias_exponent` is the same for the bias after the last matrix, which no initial
@@ -98,6 +101,7 @@ class Scheme:
     early_norms: tuple[NormPosition, ...] | None = None
     attention_norms: tuple[NormPosition, ...] | None = None
     qkv_norm: bool = False
+    value_share: float = 0.0
     norm: Literal["own", "tanh"] = "own"
     join: Join = "sum"
     skip: Law = one
@@ -135,12 +139,13 @@ class Scheme:
     @property
     def is_weighted_sum(self) -> bool:
         """Whether every sub-layer is the formula above with the model's own norms: a branch added with a weight."""
-        return self.join == "sum" and self.norm == "own" and "entry" not in self.norms
+        is_own = self.norm == "own" and "entry" not in self.norms and not self.value_share
+        return self.join == "sum" and is_own
 
     @property
     def has_several_streams(self) -> bool:
         """Whether the state between two sub-layers is more than one tensor of the stream's width."""
-        return self.join in ("depth-attention", "dual", "hyper", "mhc", "mhc-lite")
+        return self.join in ("depth-attention", "dual", "siamese", "hyper", "mhc", "mhc-lite")
 
 
 def check_depth(depth: int) -> None:

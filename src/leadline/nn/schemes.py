@@ -283,7 +283,8 @@ _ROWS = (
         attention_norms=(),
         qkv_norm=True,
         paper="Zhuo et al. 2025, HybridNorm, arXiv 2503.04598",
-        where="QKV-norm in the attention and post-norm in the feed-forward, written as the norm before its skip",
+        where="QKV-norm in the attention and post-norm in the feed-forward, written as the norm before its skip; the "
+        "authors' configurations name the same parts",
     ),
     Scheme(
         name="dyt",
@@ -299,16 +300,17 @@ _ROWS = (
         norms=("pre",),
         join="attenuated",
         paper="Chen et al. 2025, Gradient-preserving activation scaling, arXiv 2506.22049",
-        where="the method applied to Pre-LN",
+        where="the method applied to Pre-LN, as in the authors' code, where both sub-layers of a block share one a",
     ),
     Scheme(
         name="ngpt",
-        summary="N(x + a (N(f(x)) - x)) with N(x) = x / rms(x), a learned, 0.05 at the start.",
+        summary="N(n + |a| (N(f(x)) - n)) with n = N(x) = x / rms(x), a learned, 0.05 at the start.",
         norms=(),
         join="sphere",
         final_norm=False,
         paper="Loshchilov et al. 2024, nGPT: normalized Transformer, arXiv 2410.01131",
-        where="the update of the hidden state; normalizing the matrices after each step is left to the training loop",
+        where="the update of the hidden state, as in the authors' code; normalizing the matrices after each step and "
+        "the smaller step of a (its parameter is a / 0.05 / sqrt(width) there) are left to the training loop",
     ),
     Scheme(
         name="dual",
@@ -318,6 +320,23 @@ _ROWS = (
         final_norm=False,
         paper="Xie et al. 2023, ResiDual: Transformer with dual residual connections, arXiv 2304.14802",
         where="the two residual connections of Pre-Post-LN",
+    ),
+    Scheme(
+        name="siamese",
+        summary="f(LN(p + LN(y))) writes p' = LN(p + f / sqrt(2l)) and y' = y + f, from block l; LN(p + LN(y)) at the "
+        "end.",
+        norms=("pre",),
+        join="siamese",
+        paper="Li et al. 2026, SiameseNorm: breaking the barrier to reconciling Pre/Post-Norm, arXiv 2602.08064",
+        where="the two streams and their norms as in the authors' code for DeiT",
+    ),
+    Scheme(
+        name="value-residual",
+        summary="Pre-LN; the values of every self-attention but the first are (V_1 + V) / 2.",
+        norms=("pre",),
+        value_share=0.5,
+        paper="Zhou et al. 2024, Value residual learning (ResFormer), arXiv 2410.17897",
+        where="the fixed shares of one half, as in the authors' code",
     ),
     Scheme(
         name="attention-residuals",

@@ -63,10 +63,10 @@ class Attenuation(nn.Module):
 
 
 class SphereStep(nn.Module):
-    r"""$N(x + a \odot (N(f) - x))$ with $N(x) = x/\mathrm{rms}(x)$: a step of learned length $a$ on a sphere.
+    r"""$N(n + |a| \odot (N(f) - n))$ with $n = N(x) = x/\mathrm{rms}(x)$: a step of learned length $|a|$ on a sphere.
 
-    The residual rule of nGPT (Loshchilov et al. 2024, arXiv 2410.01131), $a = 0.05$ at the start. nGPT also normalizes
-    its matrices after every step, which is not part of a residual scheme.
+    The residual rule of nGPT (Loshchilov et al. 2024, arXiv 2410.01131, and its authors' code), $a = 0.05$ at the
+    start. nGPT also normalizes its matrices after every step, which is not part of a residual scheme.
     """
 
     def __init__(self, width: int) -> None:
@@ -78,7 +78,8 @@ class SphereStep(nn.Module):
 
     def write(self, state: Tensor, y: Tensor) -> Tensor:
         axis, rate = (1, self.rate.view(-1, 1, 1)) if y.ndim == 4 else (-1, self.rate)
-        return _unit(state + rate * (_unit(y, axis) - state), axis)
+        start = _unit(state, axis)
+        return _unit(start + rate.abs() * (_unit(y, axis) - start), axis)
 
 
 class DepthAttention(nn.Module):
@@ -119,6 +120,33 @@ class DualStream(nn.Module):
 
     def write(self, state: tuple[Tensor, ...], y: Tensor) -> tuple[Tensor, ...]:
         return self.norm(state[0] + y), state[1] + y
+
+
+class SiameseStreams(nn.Module):
+    r"""A post-norm stream $p \leftarrow \mathrm{LN}(p + f/\sqrt{2l})$ beside a plain sum $y \leftarrow y + f$.
+
+    Both make the input of the branch, $p + \mathrm{LN}(y)$, which the sub-layer's own norm reads; $2l$ are the
+    sub-layers up to the end of block $l$. The input of the stack is normalized before it becomes $p$. Li et al. 2026
+    (SiameseNorm), arXiv 2602.08064, and its authors' code.
+    """
+
+    def __init__(self, width: int, place: Place, norm: MakeNorm) -> None:
+        super().__init__()
+        self.norm_entry = norm(width) if place.number == 1 else None
+        self.norm_sum = norm(width)
+        self.norm_post = norm(width)
+        self.scale = (place.layout.sublayers * (place.index + 1)) ** -0.5
+
+    def _normalized(self, state: tuple[Tensor, ...]) -> Tensor:
+        entered: Tensor = state[0] if self.norm_entry is None else self.norm_entry(state[0])
+        return entered
+
+    def read(self, state: tuple[Tensor, ...]) -> Tensor:
+        read: Tensor = self._normalized(state) + self.norm_sum(state[1])
+        return read
+
+    def write(self, state: tuple[Tensor, ...], y: Tensor) -> tuple[Tensor, ...]:
+        return self.norm_post(self._normalized(state) + self.scale * y), state[1] + y
 
 
 class HyperConnection(nn.Module):
@@ -225,6 +253,7 @@ def make_connection(scheme: Scheme, place: Place, width: int, norm: MakeNorm) ->
         "sphere": lambda: SphereStep(width),
         "depth-attention": lambda: DepthAttention(width, has_query=place.number > 1),
         "dual": lambda: DualStream(norm(width)),
+        "siamese": lambda: SiameseStreams(width, place, norm),
         "hyper": lambda: HyperConnection(place),
         "mhc": lambda: ConstrainedConnection(width, lite=False),
         "mhc-lite": lambda: ConstrainedConnection(width, lite=True),
@@ -236,7 +265,7 @@ def open_stream(scheme: Scheme, x: Tensor) -> State:
     """The state of the stream at the start of a stack whose input is `x`."""
     if scheme.join == "depth-attention":
         return (x,)
-    if scheme.join == "dual":
+    if scheme.join in ("dual", "siamese"):
         return x, x
     if scheme.join in ("hyper", "mhc", "mhc-lite"):
         return x.unsqueeze(-2).expand(*x.shape[:-1], STREAMS, x.shape[-1])
@@ -273,7 +302,7 @@ def make_stream_end(scheme: Scheme, width: int, norm: MakeNorm) -> nn.Module | N
     """The module that makes one tensor of the state; None if the state is one tensor."""
     if scheme.join == "depth-attention":
         return DepthAttentionEnd(width)
-    if scheme.join == "dual":
+    if scheme.join in ("dual", "siamese"):
         return DualEnd(norm(width))
     return StreamSum() if scheme.join in ("hyper", "mhc", "mhc-lite") else None
 

@@ -20,6 +20,7 @@ from leadline.nn.attention import (
     CrossAttention,
     KeyValueCache,
     SelfAttention,
+    SharedValues,
     attention_mask,
     rotary_tables,
     sinusoidal_table,
@@ -118,6 +119,8 @@ class Stack(nn.Module):
         memory: Sequence[Tensor | None] = (),
         caches: Sequence[KeyValueCache] | None = None,
     ) -> Tensor:
+        if self.scheme.value_share:
+            context = context._replace(shared=SharedValues())
         state = self._run_blocks(open_stream(self.scheme, x), context, memory, caches)
         y: Any = state if self.stream_end is None else self.stream_end(state)
         out: Tensor = y if self.final_norm is None else self.final_norm(y)
@@ -238,7 +241,15 @@ def _build_block(
         residual.lean = options.lean
         return residual
 
-    self_attention = SelfAttention(width, heads, options=options, inner_norm=inner, qkv_norm=scheme.qkv_norm)
+    self_attention = SelfAttention(
+        width,
+        heads,
+        options=options,
+        inner_norm=inner,
+        qkv_norm=scheme.qkv_norm,
+        value_share=scheme.value_share,
+        is_first=index == 0,
+    )
     attention = residual_on(self_attention, 0)
     cross = None
     if layout.sublayers == 3:

@@ -11,6 +11,7 @@ import msgspec
 from leadline.ops.arguments import argument, dropout_rate
 from leadline.ops.gaussian import activation_moments
 from leadline.readings.graph import NEUTRAL
+from leadline.readings.low_rank import read_low_rank_terms
 from leadline.readings.structure import Segment, Structure
 from leadline.readings.weights import OpPlaces, find_places, read_clones, read_weights
 from leadline.records import (
@@ -353,6 +354,7 @@ def read_facts(trace: Trace, structure: Structure) -> ModelFacts:
         head=read_head(trace),
         precision=read_precision(trace),
         dropout=max((rate for op in trace.ops if (rate := dropout_rate(op))), default=0.0),
+        low_rank=tuple(read_low_rank_terms(trace)),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from leadline.records.trace import Source
+from leadline.records.wiring import OpSite
 
 
 class Weight(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,6 +133,23 @@ class Precision(msgspec.Struct, frozen=True, kw_only=True):
     """The module whose output has this share."""
 
 
+class LowRankTerm(msgspec.Struct, frozen=True, kw_only=True):
+    r"""A product of two thin matrices that the pass adds to a frozen one, as in LoRA: $(W + s\,B A)\,x$."""
+
+    site: OpSite
+    """The sum."""
+    base: str
+    """The frozen $W$."""
+    down: str
+    """$A$, which reads the input."""
+    up: str
+    """$B$, which is trained."""
+    rank: int
+    """Rows of $A$ and columns of $B$."""
+    scale: float
+    """$s$: alpha / rank in LoRA, alpha / sqrt(rank) in rsLoRA."""
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All facts about one model."""
 
@@ -144,3 +162,4 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     precision: Precision | None = None
     dropout: float = 0.0
     """The largest rate of any dropout of the pass."""
+    low_rank: tuple[LowRankTerm, ...] = ()

@@ -41,6 +41,25 @@ class ParameterStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return self.update_norm / self.weight_norm if self.weight_norm else None
 
 
+class LowRankStep(msgspec.Struct, frozen=True, kw_only=True):
+    r"""What the step does to a low-rank term $s\,B A$ beside a frozen matrix $W$, in largest singular values."""
+
+    base: str
+    """Name of $W$."""
+    rank: int
+    scale: float
+    """$s$."""
+    change: float
+    r"""$\lVert s\,\Delta(B A) \rVert_2$."""
+    base_size: float
+    r"""$\lVert W \rVert_2$."""
+
+    @property
+    def relative(self) -> float | None:
+        """Change over the size of the frozen matrix; None if that is zero."""
+        return self.change / self.base_size if self.base_size > 0 else None
+
+
 class BlockStep(msgspec.Struct, frozen=True, kw_only=True):
     """What the step does to the parameters of one block of the depth axis."""
 
@@ -133,7 +152,15 @@ class Update(NotebookCard, frozen=True, kw_only=True):
     parameters: tuple[ParameterStep, ...]
     blocks: tuple[BlockStep, ...]
     ranges: tuple[DepthRange, ...]
+    low_rank: tuple[LowRankStep, ...] = ()
+    """What the step does to products that are added to frozen matrices, as in LoRA; at most 24 of them."""
     gaps: tuple[Gap, ...] = ()
+
+    @property
+    def low_rank_change(self) -> float | None:
+        """Median change of the products in `low_rank` relative to the frozen matrices; None if there are none."""
+        changes = [each.relative for each in self.low_rank if each.relative is not None]
+        return median(changes) if changes else None
 
     def to_json(self) -> str:
         return encode(self)

@@ -24,8 +24,9 @@ from leadline.readings.update.limits import (
     search,
     sharpness_along,
 )
+from leadline.readings.update.low_rank import low_rank_steps
 from leadline.readings.update.probe import BeforeStep, StepProbe, open_probe
-from leadline.records import BlockStep, DepthRange, Gap, ParameterStep, Profile, Update
+from leadline.records import BlockStep, DepthRange, Gap, LowRankTerm, ParameterStep, Profile, Update
 from leadline.tracer.optimizer import read_optimizer
 from leadline.tracer.shield import shielded
 
@@ -110,8 +111,13 @@ def read_update(
             parameters=parameters,
             blocks=by_block,
             ranges=_ranges(probe, measurement, by_block, alone=sharpness or ranges),
+            low_rank=tuple(low_rank_steps(_low_rank_terms(profile), measurement.step, probe.model_index)),
             gaps=(*notes, *_non_finite_gaps(measurement), *_unmoved_gaps(probe)),
         )
+
+
+def _low_rank_terms(profile: Profile | None) -> tuple[LowRankTerm, ...]:
+    return () if profile is None or profile.facts is None else profile.facts.low_rank
 
 
 def _ratio(measurement: _Measurement) -> float | None:

@@ -10,6 +10,8 @@ from torch import Tensor
 
 # Heuristic: an update above this many units in the last place of its weight is hardly ever rounded away.
 MAX_ROUNDED_ULPS = 4.0
+# Heuristic: power iteration is then within a few percent of the largest singular value.
+POWER_ITERATIONS = 12
 
 
 def norms(tensors: Sequence[Tensor]) -> list[float]:
@@ -75,3 +77,16 @@ def _numbers(scalars: Sequence[Tensor]) -> list[float]:
     if len(devices) > 1:
         scalars = [each.cpu() for each in scalars]
     return [float(each) for each in torch.stack([each.double() for each in scalars]).tolist()]
+
+
+def largest_singular_value(matrix: Tensor) -> float:
+    """By power iteration from a fixed start; at most the true one."""
+    vector = torch.randn(matrix.size(1), generator=torch.Generator().manual_seed(0)).to(matrix.device)
+    norm = 0.0
+    for _ in range(POWER_ITERATIONS):
+        vector = matrix.T @ (matrix @ vector)
+        norm = float(vector.norm())
+        if not norm > 0:
+            return norm
+        vector = vector / norm
+    return math.sqrt(norm)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
+from leadline.readings.update.tensor_sums import largest_singular_value
 from leadline.records import Op, Parameter, Trace
 from leadline.records.parts import FrozenWeights
 from leadline.tracer.inputs import unwrap
@@ -28,7 +29,6 @@ MAX_SINGULAR_EXCESS = 1.15
 # Derived: the mean squares of rows scatter by (kurtosis - 1) / n; the scatter itself is known to a factor of two
 # from 16 rows.
 MAX_SCATTER_EXCESS = 3.0
-POWER_ITERATIONS = 12
 # Heuristic: random matrices must be nearly all of the frozen ones that were looked at.
 MIN_RANDOM_SHARE = 0.9
 
@@ -119,16 +119,4 @@ def is_random(weight: Tensor) -> bool:
         if scatter > MAX_SCATTER_EXCESS * expected:
             return False
     edge = float(scale.sqrt()) * sum(math.sqrt(side) for side in matrix.shape)
-    return _largest_singular_value(matrix) <= MAX_SINGULAR_EXCESS * edge
-
-
-def _largest_singular_value(matrix: Tensor) -> float:
-    """By power iteration from a fixed start; at most the true one."""
-    generator = torch.Generator().manual_seed(0)
-    vector = torch.randn(matrix.size(1), generator=generator).to(matrix.device)
-    norm = 0.0
-    for _ in range(POWER_ITERATIONS):
-        vector = matrix.T @ (matrix @ vector)
-        norm = float(vector.norm())
-        vector = vector / norm
-    return math.sqrt(norm)
+    return largest_singular_value(matrix) <= MAX_SINGULAR_EXCESS * edge
