@@ -61,7 +61,7 @@ PARSED_ONLY = {
     "python -m benchmarks.first_hour render": HOURS,
     "python -m benchmarks.wiring list": MINUTES,
     "python -m benchmarks.wiring check": MINUTES,
-    "python -m benchmarks.wiring check --part second-set": MINUTES,
+    "python -m benchmarks.wiring check --part third-set": MINUTES,
     "python -m benchmarks.wiring misses": MINUTES,
     "python -m benchmarks.wiring cost": MINUTES,
     "python -m benchmarks.wiring render": MINUTES,
