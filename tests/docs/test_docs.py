@@ -38,6 +38,7 @@ from benchmarks.agent_policy import __main__ as agent_policy_page
 from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
 from benchmarks.result_files import fill, load
+from benchmarks.time_machine import page as time_machine_page
 from benchmarks.timing import alternate, ratio
 from benchmarks.wiring import page as wiring_page
 from benchmarks.wiring import silence as wiring_silence
@@ -78,6 +79,7 @@ PAGES = [
     ("lab-notes/first-hour.md", "first_hour", first_hour_page.render),
     ("lab-notes/wiring.md", "wiring", wiring_page.render),
     ("lab-notes/wiring.md", "wiring_silence", wiring_silence.render),
+    ("lab-notes/time-machine.md", "time_machine", time_machine_page.render),
     ("lab-notes/zoo.md", "zoo", zoo_page.render),
     ("lab-notes/zoo.md", "zoo_training", zoo_training.render),
 ]
