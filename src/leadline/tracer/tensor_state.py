@@ -132,10 +132,29 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
         return same_bits(one._indices(), other._indices()) and same_bits(one._values(), other._values())
     if one.layout is not torch.strided or one.is_nested or one.is_quantized:
         return False  # unknown: they are written back
-    if _MEMCMP is not None and one.device.type == "cpu" and one.is_contiguous() and other.is_contiguous():
-        return not one.numel() or not _MEMCMP(
-            one.data_ptr(), other.data_ptr(), one.numel() * one.element_size()
-        )
+    if not one.numel():
+        return True
+    first, second = _address(one), _address(other)
+    if _MEMCMP is not None and first and second:
+        return not _MEMCMP(first, second, one.numel() * one.element_size())
+    is_equal, refusal = stats.attempt(_equal_as_integers, one, other)
+    return bool(is_equal) or bool(refusal)  # what refuses to be compared refuses to be written too
+
+
+def _address(tensor: Tensor) -> int:
+    """Where the elements of a contiguous tensor on the CPU are; 0 if it is another one, or does not hold its memory.
+
+    A class that only wraps other tensors has a shape and no memory. Reading there would end the process.
+    """
+    if type(tensor) not in (Tensor, torch.nn.Parameter) or tensor.device.type != "cpu":
+        return 0
+    if not tensor.is_contiguous():
+        return 0
+    needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
+    return tensor.data_ptr() if tensor.untyped_storage().nbytes() >= needed else 0
+
+
+def _equal_as_integers(one: Tensor, other: Tensor) -> bool:
     return torch.equal(_as_integers(one), _as_integers(other))
 
 
