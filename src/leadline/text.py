@@ -5,10 +5,6 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from leadline.records import Rehearsal
 
 NOT_MEASURED = "n/a"
 RANGE = " … "
@@ -49,11 +45,11 @@ def quoted(target: str) -> str:
     return shlex.quote(clean(target))
 
 
-def on_batches(rehearsal: Rehearsal) -> str:
+def on_batches(batches: int, *, is_split: bool = False) -> str:
     """Where the steps of a rehearsal were made: "on this batch", "on half of this batch", or "on 4 batches in turn"."""
-    if rehearsal.batches > 1:
-        return f"on {rehearsal.batches} batches in turn"
-    return "on half of this batch" if rehearsal.is_split else "on this batch"
+    if batches > 1:
+        return f"on {batches} batches in turn"
+    return "on half of this batch" if is_split else "on this batch"
 
 
 def joined(*parts: str) -> str:

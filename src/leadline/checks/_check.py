@@ -214,5 +214,5 @@ def refutation_clause(rehearsal: Rehearsal) -> str:
     shown = rehearsal if rehearsal.batches > 1 and rehearsal.learned else rehearsal.beginning
     if not shown.last < shown.first:
         shown = rehearsal
-    steps = f"{shown.steps} steps {on_batches(shown)}"
+    steps = f"{shown.steps} steps {on_batches(shown.batches, is_split=shown.is_split)}"
     return f"yet {steps} took the loss from {shown.first:.3g} to {shown.last:.3g}"

@@ -202,7 +202,7 @@ def _learned_words(rehearsal: Rehearsal) -> str:
     first, last, constant = rehearsal.first, rehearsal.last, rehearsal.constant
     if not last < first:
         return ""
-    steps = f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal)}"
+    steps = f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal.batches, is_split=rehearsal.is_split)}"
     words = f"{steps} took the loss from {number(first)} to {number(last)}"
     if constant is None or not last < constant:
         return words

@@ -221,6 +221,8 @@ def count_choices(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor
     indices = outputs[-1]
     if not inputs or indices.dtype != torch.int64 or unobservable(indices) or not inputs[0].dim():
         return None
+    if not inputs[0].is_floating_point():  # the maximum of integers is a value, not an index
+        return None
     alternatives = inputs[0].size(-1)
     is_per_row = indices.numel() % max(inputs[0].numel() // max(alternatives, 1), 1) == 0
     if not 1 < alternatives <= MAX_CHOICES or not indices.numel() or not is_per_row:

@@ -79,8 +79,9 @@ def _message(profile: Profile, rehearsal: Rehearsal, run: ReferenceRun) -> str:
     name = profile.optimizer.name if profile.optimizer else "the optimizer"
     weights = "from weights as torch initializes them" if run.is_reset else "on all parameters"
     last = f"{rehearsal.last:.3g}" if math.isfinite(rehearsal.last) else "NaN or infinity"
+    place = on_batches(rehearsal.batches, is_split=rehearsal.is_split)
     return (
-        f"{plural(rehearsal.steps, 'step')} of {name} {on_batches(rehearsal)} took the loss from "
+        f"{plural(rehearsal.steps, 'step')} of {name} {place} took the loss from "
         f"{rehearsal.first:.3g} to {last}; Adam at {run.lr:g} {weights} takes it to {rehearsal.end_of(run):.3g} in "
         f"{len(run.losses) - 1}"
     )

@@ -107,9 +107,10 @@ def _diagnose_step(step: StepSize) -> tuple[str, float | None] | None:
 def _describe(rehearsal: Rehearsal, update: Update) -> str:
     first, last = rehearsal.first, rehearsal.last
     more = min(rehearsal.steps_to_constant, MAX_SHOWN_STEPS)
+    place = on_batches(rehearsal.batches, is_split=rehearsal.is_split)
     return (
         f"{rehearsal.steps} steps of {update.optimizer} at learning rate {update.lr:.3g} lower the loss "
-        f"{on_batches(rehearsal)} only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more to "
+        f"{place} only from {first:.3g} to {last:.3g}: it takes at least {more:.0f} more to "
         "reach the loss of a constant output"
     )
 

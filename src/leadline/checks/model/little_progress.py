@@ -49,10 +49,11 @@ def little_progress(profile: Profile) -> Iterator[Symptom]:
     constant = rehearsal.constant
     compared = "" if constant is None else f", where a constant output has {constant:.3g}"
     last = f"{rehearsal.last:.3g}" if math.isfinite(rehearsal.last) else "NaN or infinity"
+    place = on_batches(rehearsal.batches, is_split=rehearsal.is_split)
     yield Symptom(
         severity="warning",
         where="the loss",
-        message=f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal)} took the loss from "
+        message=f"{plural(rehearsal.steps, 'step')} {place} took the loss from "
         f"{rehearsal.first:.3g} to {last}{compared}: {100 * outlook.probability:.0f} % of trainings that begin like "
         "this work",
         action="Run `leadline fix` to search for a change with which it learns, and look at what the network is asked.",

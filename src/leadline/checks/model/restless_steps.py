@@ -65,10 +65,11 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
         return
     rate = None if profile.update is None else profile.update.lr
     setting = "" if rate is None else f" at learning rate {rate:.3g}"
+    place = on_batches(rehearsal.batches, is_split=rehearsal.is_split)
     yield Symptom(
         severity="error" if rehearsal.has_spike else "warning",
         where="the optimizer",
-        message=f"{plural(rehearsal.steps, 'step')}{setting} {on_batches(rehearsal)} {_describe(rehearsal)}",
+        message=f"{plural(rehearsal.steps, 'step')}{setting} {place} {_describe(rehearsal)}",
         action=_action(profile.update),
         evidence={
             "first": rehearsal.first,

@@ -62,10 +62,11 @@ def stuck_at_constant(profile: Profile) -> Iterator[Symptom]:
     setting = "" if rate is None else f" at learning rate {rate:.3g}"
     first, last, constant = rehearsal.first, rehearsal.last, rehearsal.constant
     compared = "" if constant is None else f", where a constant output has {constant:.3g}"
+    place = on_batches(rehearsal.batches, is_split=rehearsal.is_split)
     yield Symptom(
         severity="warning",
         where="the loss",
-        message=f"{rehearsal.steps} steps{setting} {on_batches(rehearsal)} took the loss only from "
+        message=f"{rehearsal.steps} steps{setting} {place} took the loss only from "
         f"{first:.3g} to {last:.3g}{compared}",
         action=_action(profile, rehearsal),
         evidence={"first": first, "last": last, "steps": float(rehearsal.steps)}

@@ -104,7 +104,10 @@ def _rehearsal_facts(rehearsal: Rehearsal | None) -> list[Fact]:
         return []
     losses = f"loss {number(rehearsal.first)} to {number(rehearsal.last)}"
     constant = "" if rehearsal.constant is None else f"a constant output gives {number(rehearsal.constant)}"
-    words = joined(f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal)}: {losses}", constant)
+    words = joined(
+        f"{plural(rehearsal.steps, 'step')} {on_batches(rehearsal.batches, is_split=rehearsal.is_split)}: {losses}",
+        constant,
+    )
     return [Fact(label="First steps", value=words, line="training")]
 
 
@@ -202,7 +205,7 @@ def rehearsal_chart(rehearsal: Rehearsal) -> Chart:
         constant = [rehearsal.constant] * len(rehearsal.losses)
         series.append(Series(values=constant, label="best constant output", tone="theory"))
     return Chart(
-        title=f"The first {rehearsal.steps} steps {on_batches(rehearsal)}",
+        title=f"The first {rehearsal.steps} steps {on_batches(rehearsal.batches, is_split=rehearsal.is_split)}",
         unit="loss; dashed: the best constant output",
         series=tuple(series),
         kind="linear",
