@@ -169,7 +169,9 @@ def _as_integers(tensor: Tensor) -> Tensor:
 
 
 def memory_range(tensor: Tensor) -> tuple[int, int] | None:
-    """The addresses of a tensor's memory."""
+    """The addresses of a tensor's memory; None if it has none, or only stands for one that has."""
+    if stats.unobservable(tensor):
+        return None
     try:
         storage = tensor.untyped_storage()
         return (storage.data_ptr(), storage.data_ptr() + storage.nbytes()) if storage.nbytes() else None
