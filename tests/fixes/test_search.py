@@ -20,6 +20,7 @@ from leadline.fixes._engine.repair import repair
 from leadline.fixes._engine.search import STABLER_RATE_FACTOR
 from leadline.fixes._engine.trial import Trials, budget_of, read_batches
 from leadline.fixes._engine.verify import make_context, trace_again, train_treated
+from leadline.readings.update.rehearsal import MAX_BATCHES
 from leadline.records import Edit, Outcome, Trial
 from leadline.tracer import trace
 from tests.support import toy_fixes as toys
@@ -128,8 +129,9 @@ def test_a_healthy_network_needs_no_repair_and_is_shown_to_learn():
 
 def test_a_network_without_findings_that_does_not_learn_is_undecided():
     case = toys.healthy()
+    steady = [(case.inputs, case.targets)] * MAX_BATCHES  # all that the check looks at
     moving = [(case.inputs, torch.full_like(case.targets, step % 4)) for step in range(60)]
-    found = repair(replace(case, batches=moving), fixes=toys.TOYS)
+    found = repair(replace(case, batches=steady + moving), fixes=toys.TOYS)
     assert found.verdict_before == "trains"
     assert found.report.learns is False
     assert str(found).startswith(
