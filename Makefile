@@ -28,7 +28,7 @@ demo: .venv/.ready
 	@$(BIN)/leadline demo
 
 test: .venv/.ready
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile -m 'not slow and not browser'
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'not slow and not browser'
 
 coverage: .venv/.ready
 	rm -f .coverage .coverage.*

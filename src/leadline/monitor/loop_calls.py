@@ -47,6 +47,7 @@ CALL_SECONDS = 3e-6
 
 Function = Callable[..., Any]
 _AS_IT_IS = contextlib.nullcontext()
+STEP_EVENTS = frozenset({"before_step", "after_step"})
 
 
 class LoopListener:
@@ -57,6 +58,11 @@ class LoopListener:
     resting_events: frozenset[str] = frozenset()
     """The methods that are called while the listener rests. "before_call" is then called in evaluations only."""
     is_resting: bool = False
+    thread: int | None = None
+    """The thread whose calls are received, and steps of any thread; None: calls of all threads. To read a gradient
+    while another thread computes it would end the process."""
+    has_missed_passes: bool = False
+    """Whether a backward pass of another thread was not received."""
     seconds: float = 0.0
     """Seconds that this listener has taken, hooks and wrappers included."""
 
@@ -212,6 +218,9 @@ class _Publisher:
         start = perf_counter() - CALL_SECONDS
         try:
             for listener in receivers:
+                if listener.thread not in (None, threading.get_ident()) and event not in STEP_EVENTS:
+                    listener.has_missed_passes |= event == "before_backward"
+                    continue
                 try:
                     with torch._C.DisableTorchFunction() if listener.hides_from_modes else _AS_IT_IS:
                         getattr(listener, event)(*args)

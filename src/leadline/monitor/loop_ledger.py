@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -76,6 +77,7 @@ class LoopLedger(LoopListener):
     )
 
     def __init__(self, optimizers: Sequence[Optimizer], owner: LedgerOwner | None = None) -> None:
+        self.thread = threading.get_ident()
         self.changes: dict[str, float] = {}
         """Numbers that changed since `take`."""
         self.trouble: Exception | None = None
@@ -284,9 +286,17 @@ class LoopLedger(LoopListener):
         first = id(record.probes[0]) if record.probes else 0
         if not record.is_own:
             return
+        if self.has_missed_passes or self.thread != threading.get_ident():
+            self._follow_this_thread()
         record.before_step(optimizer, stepped_before=first in self._stepped)
         if not record.steps:
             self.set_number("lost_state", self._resume.judge(optimizer, record))
+
+    def _follow_this_thread(self) -> None:
+        """Follow the thread that makes the steps. What another one did before this step is not known."""
+        self.thread, self.has_missed_passes = threading.get_ident(), False
+        for record in self._records.values():
+            record.resume()
 
     def after_step(self, optimizer: Optimizer) -> None:
         record = self._record_of(optimizer)
