@@ -208,7 +208,8 @@ def _watch_lines(watch: Watch, *, names: bool) -> Iterator[str]:
     course = f" · last loss {number(losses[-1])}" if losses else ""
     raised = sum(alert.state == "raised" for alert in watch.alerts)
     of_what = f" of {watch.model_name}" if names else ""
-    yield f"{watch.step} steps{of_what} watched{course} · {raised} alerts · watching took {watch.seconds:.1f} s"
+    alerts = f"{raised} alert{'' if raised == 1 else 's'}"
+    yield f"{watch.step} steps{of_what} watched{course} · {alerts} · watching took {watch.seconds:.1f} s"
     if watch.store is not None and watch.store.exists():
         yield f"open the run: leadline view {watch.store}"
 
