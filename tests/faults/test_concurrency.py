@@ -94,7 +94,7 @@ def test_two_watches_of_one_file_are_refused(tmp_path):
         leadline.watch(model, optimizer, store=tmp_path / "a.leadline")
 
 
-@pytest.mark.slow  # not because it takes long: torch crashes in it now and then, see docs/explanation/limits.md
+@pytest.mark.slow  # it crashes the process now and then, cause unknown: docs/explanation/limits.md
 def test_watched_trainings_in_threads_do_not_meet(tmp_path):
     """Without dropout: threads share the random numbers of torch, with and without a watch."""
 
