@@ -21,6 +21,8 @@ TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
 # Constraints also reach pip's isolated build environments, so the build backend is pinned with everything else.
 export PIP_CONSTRAINT := $(CURDIR)/.venv/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Many tests start Python: without its compiled files, importing torch takes five seconds instead of one.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test coverage test-slow test-browser lint types format docs dist bench bench-page clean
 

@@ -1,10 +1,12 @@
 """Settings every test runs under: one torch thread a worker, and random examples that repeat."""
 
 import os
+import sys
 
 # Some virtual machines announce AMX and fault on it, so bfloat16 would end the process. Read when torch is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
+import pytest
 import torch
 from hypothesis import settings
 
@@ -16,3 +18,14 @@ torch.set_num_threads(1)  # several workers share the cores
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=500)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def nobody_listens():
+    """A test that leaves a watch open would change what PyTorch does in the tests after it."""
+    yield
+    monitor = sys.modules.get("leadline.monitor.loop_calls")
+    left = monitor._PUBLISHER.listeners if monitor else ()
+    for listener in left:
+        monitor._PUBLISHER.remove(listener)
+    assert not left, "this test leaves open what it watches: close it, or use `with`"

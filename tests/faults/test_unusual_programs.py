@@ -208,9 +208,13 @@ def test_a_watch_that_cannot_start_leaves_nothing_to_clean_up(capsys: pytest.Cap
         def register_step_pre_hook(self, hook: Any) -> Any:
             raise RuntimeError("no hooks here")
 
-    model = nn.Linear(6, 3)
+    call, model = nn.Module.__call__, nn.Linear(6, 3)
+    willing = torch.optim.SGD([model.bias], lr=0.1)
     with pytest.raises(RuntimeError, match="no hooks here"):
-        leadline.watch(model, Refusing(model.parameters(), lr=0.1))
+        leadline.watch(model, [willing, Refusing([model.weight], lr=0.1)])
+    assert nn.Module.__call__ is call
+    assert not willing._optimizer_step_pre_hooks
+    assert not willing._optimizer_step_post_hooks
     gc.collect()
     assert "AttributeError" not in capsys.readouterr().err
 

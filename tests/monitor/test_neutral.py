@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -165,12 +166,14 @@ def warm():
 
 
 def test_two_watches_at_once_change_nothing():
-    def both(case: Case, optimizer: torch.optim.Optimizer):
-        leadline.watch(case.model, optimizer, every=1)
-        return leadline.watch(case.model, optimizer, every=1)
+    with contextlib.ExitStack() as others:
 
-    make = OPTIMIZERS["momentum"]
-    assert unlike(train(noisy(), make), train(noisy(), make, both)) == []
+        def both(case: Case, optimizer: torch.optim.Optimizer):
+            others.enter_context(leadline.watch(case.model, optimizer, every=1))
+            return leadline.watch(case.model, optimizer, every=1)
+
+        make = OPTIMIZERS["momentum"]
+        assert unlike(train(noisy(), make), train(noisy(), make, both)) == []
 
 
 @pytest.mark.parametrize("animal", animals("mlp", "conv-batch-norm"))

@@ -86,14 +86,15 @@ class Watch:
                 schedule.first_step,
                 f"no step can be sampled because {obstacle}. Run `leadline.check` before",
             )
-        self._loop = subscribe(self._steps.ledger)
-        self._loop.add_root(model)
         self._handles: list[RemovableHandle] = []
         self._hooks: list[DetachableHook] = []
-        for each in optimizers:
-            before, after = DetachableHook(self._before), DetachableHook(self._after)
-            self._hooks += [before, after]
-            self._handles += [each.register_step_pre_hook(before), each.register_step_post_hook(after)]
+        self._loop = subscribe(self._steps.ledger)
+        try:
+            self._loop.add_root(model)
+            self._add_hooks(optimizers)
+        except BaseException:
+            self._remove_hooks()
+            raise
         self._undo = contextlib.ExitStack()
         if _nests_deeply(unwrap(model)):
             self._undo.enter_context(allow_deep_calls())
@@ -285,6 +286,13 @@ class Watch:
         self.trouble = "this process is a fork of the watched one"
         self._remove_hooks()
 
+    def _add_hooks(self, optimizers: Sequence[Optimizer]) -> None:
+        for each in optimizers:
+            before, after = DetachableHook(self._before), DetachableHook(self._after)
+            self._hooks += [before, after]
+            self._handles.append(each.register_step_pre_hook(before))
+            self._handles.append(each.register_step_post_hook(after))
+
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
             hook.disable()
@@ -368,7 +376,11 @@ def start_watch(
     info = _run_info(unwrap(model), optimizers, share if interval is None else None, ranks)
     journal = Journal(info, path, ranks)
     schedule = MeasurementSchedule(share, interval, journal.first_step, ranks.max_level)
-    return Watch(model, optimizers, journal, schedule, action)
+    try:
+        return Watch(model, optimizers, journal, schedule, action)
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _run_info(

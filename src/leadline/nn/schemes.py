@@ -283,8 +283,7 @@ _ROWS = (
         attention_norms=(),
         qkv_norm=True,
         paper="Zhuo et al. 2025, HybridNorm, arXiv 2503.04598",
-        where="QKV-norm in the attention and post-norm in the feed-forward, written as the norm before its skip; the "
-        "authors' configurations name the same parts",
+        where="QKV-norm in the attention; the post-norm of the feed-forward is written as the norm before its skip",
     ),
     Scheme(
         name="dyt",
@@ -323,8 +322,7 @@ _ROWS = (
     ),
     Scheme(
         name="siamese",
-        summary="f(LN(p + LN(y))) writes p' = LN(p + f / sqrt(2l)) and y' = y + f, from block l; LN(p + LN(y)) at the "
-        "end.",
+        summary="f(LN(p + LN(y))) writes p' = LN(p + f / sqrt(2l)) and y' = y + f in block l.",
         norms=("pre",),
         join="siamese",
         paper="Li et al. 2026, SiameseNorm: breaking the barrier to reconciling Pre/Post-Norm, arXiv 2602.08064",
@@ -395,8 +393,7 @@ def find_scheme(scheme: str | Scheme | None, depth: int) -> Scheme:
 def recommended(depth: int) -> str:
     """The name of the default scheme for `depth` blocks: `pre` up to 12 blocks, `residual-linear` for deeper stacks.
 
-    With `residual-linear` one Adam step changes the function by an amount that does not depend on depth, at one
-    learning rate (`benchmarks/update_exponents.py`). With plain pre-norm it grows in proportion to depth, which a
-    shallow stack tolerates.
+    At one learning rate, an Adam step changes the function by an amount that does not depend on depth with
+    `residual-linear`, and that grows in proportion to it with `pre` (`benchmarks/update_exponents.py`).
     """
     return "pre" if depth <= MAX_SHALLOW_BLOCKS else "residual-linear"
