@@ -35,15 +35,27 @@ def ask(problem: Problem, batches: int = 4) -> dict[str, Any]:
 
 
 def _summary(rehearsal: Rehearsal) -> dict[str, Any]:
-    """The rehearsal without the losses on its way, which would fill megabytes."""
+    """What a quantity could be made of. All losses would fill megabytes, so those after 1, 2, 4 ... steps are kept."""
     return {
         "steps": rehearsal.steps,
+        "batches": rehearsal.batches,
+        "floor": rehearsal.floor,
         "first": rehearsal.first,
         "last": rehearsal.last,
+        "rise": rehearsal.rise,
+        "losses": [rehearsal.losses[2**i] for i in range(rehearsal.steps.bit_length())],
         "constant": rehearsal.constant,
+        "to_beat": rehearsal.to_beat,
         "held_out": rehearsal.held_out,
+        "held_out_early": rehearsal.held_out_early,
         "references": {
-            "reset" if run.is_reset else "own": rehearsal.end_of(run) for run in rehearsal.references
+            "reset" if run.is_reset else "own": {
+                "first": run.losses[0],
+                "last": rehearsal.end_of(run),
+                "held_out": run.held_out,
+                "lr": run.lr,
+            }
+            for run in rehearsal.references
         },
     }
 
