@@ -195,6 +195,17 @@ def test_it_ends_after_enough_progress_but_not_before_momentum_has_built_up():
     assert rehearsed(mlp_case(lr=30.0), steps=MIN_REHEARSAL_STEPS).steps == MIN_REHEARSAL_STEPS
 
 
+def test_the_longer_the_momentum_the_longer_the_rehearsal():
+    steps = []
+    for momentum in (0.9, 0.99):
+        case, side = mlp_case(lr=0.5), torch.randint(2, (32,))
+        optimizer = torch.optim.SGD(case.model.parameters(), lr=0.01, momentum=momentum)
+        easy = replace(case, inputs=case.inputs + 4 * side[:, None], targets=side, optimizer=optimizer)
+        steps.append(rehearsed(easy).steps)
+    assert 1 - 0.99 ** steps[1] >= 1 - 0.9**MIN_REHEARSAL_STEPS
+    assert steps[0] < steps[1] < MAX_REHEARSAL_STEPS
+
+
 def test_it_ends_at_the_first_non_finite_loss():
     found = rehearsed(mlp_case(lr=1e30))
     assert found.steps < MAX_REHEARSAL_STEPS

@@ -33,6 +33,7 @@ from leadline.tracer.values import tensors_in
 
 # Derived: with momentum 0.9 the steps have grown to 1 - 0.9^8 = 57 % of their final length by then.
 MIN_REHEARSAL_STEPS = 8
+MIN_STEP_GROWTH = 1 - 0.9**MIN_REHEARSAL_STEPS
 # Heuristic: so many that they are not learned by heart at once, and the loader of a real program is not read for long.
 MAX_BATCHES = 16
 # Heuristic: bytes of all batches together; large batches are fewer.
@@ -123,7 +124,7 @@ def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: Rehears
 def _train(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches, steps: int) -> Rehearsal:
     """Steps until the answer is known, from the loss of a constant output to that of the held-out samples."""
     rehearsal, losses = _measure_limits(case, trace, probe, batches), []
-    has_fresh_masks = _draws_only_masks(trace)
+    has_fresh_masks, growing = _draws_only_masks(trace), _growing_steps(probe.optimizer)
     with _warm_up(probe.optimizer) as set_rates:
         for step in range(steps + 1):
             probe.batch = batches.trained[step % len(batches.trained)]
@@ -132,12 +133,23 @@ def _train(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches
             rehearsal = replace_fields(rehearsal, losses=tuple(losses))
             if _is_held_out_due(step):
                 rehearsal = _with_held_out(rehearsal, probe, batches)
-            is_decided = _is_decided(rehearsal) and not _may_memorize(rehearsal)
-            if step == steps or is_decided:
+            is_open = _may_memorize(rehearsal) or (step < growing and not _is_lost(rehearsal))
+            if step == steps or (_is_decided(rehearsal) and not is_open):
                 break
             set_rates(step)
             probe.step(None)
     return rehearsal if _is_held_out_due(rehearsal.steps) else _with_held_out(rehearsal, probe, batches)
+
+
+def _growing_steps(optimizer: torch.optim.Optimizer) -> float:
+    r"""The number of steps after which momentum no longer makes them much longer.
+
+    A buffer $b \leftarrow \beta b + g$ has grown to $1 - \beta^n$ of its final length after $n$ steps. Adam divides by
+    that share, so its steps do not grow.
+    """
+    decays = [float(group.get("momentum") or 0.0) for group in optimizer.param_groups]
+    shares = [math.log(1 - MIN_STEP_GROWTH) / math.log(each) for each in decays if 0 < each < 1]
+    return max(shares, default=0.0)
 
 
 def _may_memorize(rehearsal: Rehearsal) -> bool:
@@ -259,8 +271,12 @@ def _output(probe: StepProbe, batch: Batch) -> Any:
     return probe.output()
 
 
+def _is_lost(rehearsal: Rehearsal) -> bool:
+    return not math.isfinite(rehearsal.losses[-1])
+
+
 def _is_decided(rehearsal: Rehearsal) -> bool:
-    if not math.isfinite(rehearsal.losses[-1]):
+    if _is_lost(rehearsal):
         return True
     if rehearsal.steps < MIN_REHEARSAL_STEPS:
         return False
