@@ -15,7 +15,7 @@ from tests.support import ROOT
 from tests.support.program_runs import allow_interrupts, own_lines, process_environment, run_python
 
 TRAINS = """
-import sys, time
+import os, sys, time
 import torch
 from torch import nn
 torch.manual_seed(0)
@@ -158,16 +158,18 @@ def test_a_program_that_is_stopped_while_training_leaves_a_readable_run_file(lea
     ("ending", "code"),
     [
         ("sys.exit(3)", 3),
-        ("__import__('os')._exit(4)", 4),
+        ("os._exit(4)", 4),
+        ("1 / 0", 1),
+        ("(os.fork() or os._exit(0))", 0),
     ],
-    ids=["exit", "exit at once"],
+    ids=["exit", "exit at once", "error", "fork"],
 )
-def test_a_program_that_ends_in_a_step_behaves_as_alone_and_its_run_file_is_readable(
+def test_a_program_that_ends_or_forks_in_a_step_behaves_as_alone_and_its_run_file_is_readable(
     leadline, tmp_path, ending, code
 ):
     pause = "    time.sleep(float(sys.argv[2])"
     (tmp_path / "program.py").write_text(TRAINS.replace(pause, f"    step == 30 and {ending}\n{pause}"))
-    arguments = ["program.py", "60", "0.02"]
+    arguments = ["program.py", "40", "0.02"]
     plain = run_python(arguments, tmp_path)
     attached = leadline("run", "--no-rehearsal", "--store", "run.leadline", *arguments)
     assert (attached.code, attached.out) == (plain.code, plain.out)
