@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +36,9 @@ def _parser() -> argparse.ArgumentParser:
         "--only", default="", metavar="TEXT", help="only problems whose name contains this text"
     )
     parser.add_argument("--half", choices=("calibration", "held out"), help="only families of this half")
-    parser.add_argument("--most", type=int, default=None, metavar="N", help="only the first N problems")
+    parser.add_argument(
+        "--most", type=int, default=None, metavar="N", help="only N problems, as if by chance"
+    )
     parser.add_argument("--again", action="store_true", help="also problems that have a result")
     parser.add_argument("--one-batch", action="store_true", help="give `check` no further batches")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
@@ -57,9 +60,18 @@ def run_truth(options: argparse.Namespace) -> None:
 def run_checks(options: argparse.Namespace) -> None:
     """Ask about every chosen problem, with four batches or with one, which users have more often."""
     results, batches = (ONE_BATCH_ANSWERS, 1) if options.one_batch else (ANSWERS, 4)
+    if options.again:
+        _forget(results, options)
     cases = load(results)["cases"]
-    names = [each.name for each in _chosen(options) if options.again or each.name not in cases]
+    names = [each.name for each in _chosen(options) if each.name not in cases]
     _fill(results, check, [(name, batches) for name in names], options)
+
+
+def _forget(name: str, options: argparse.Namespace) -> None:
+    """Remove the answers to all problems that the options name, so that one version answers what remains."""
+    results, named = load(name), {each.name for each in _named(options)}
+    results["cases"] = {key: each for key, each in results["cases"].items() if key not in named}
+    save(name, results)
 
 
 def run_repairs(options: argparse.Namespace) -> None:
@@ -125,9 +137,19 @@ def _fill(
             print(f"{count} of {len(jobs)}", flush=True)
 
 
-def _chosen(options: argparse.Namespace) -> list[Problem]:
+def _named(options: argparse.Namespace) -> list[Problem]:
     found = [each for each in all_problems() if options.only in each.name]
-    return [each for each in found if options.half in (None, each.half)][: options.most]
+    return [each for each in found if options.half in (None, each.half)]
+
+
+def _chosen(options: argparse.Namespace) -> list[Problem]:
+    """The named problems; if there are too many, those whose names have the smallest hashes."""
+    found = _named(options)
+    return (
+        sorted(found, key=lambda each: zlib.crc32(each.name.encode()))[: options.most]
+        if options.most
+        else found
+    )
 
 
 COMMANDS = {

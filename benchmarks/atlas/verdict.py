@@ -38,6 +38,7 @@ def _summary(rehearsal: Rehearsal) -> dict[str, Any]:
     """What a quantity could be made of. All losses would fill megabytes, so those after 1, 2, 4 ... steps are kept."""
     return {
         "steps": rehearsal.steps,
+        "steps_to_fall_far": rehearsal.steps_to_fall_far,
         "batches": rehearsal.batches,
         "floor": rehearsal.floor,
         "first": rehearsal.first,

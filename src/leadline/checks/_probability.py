@@ -1,4 +1,4 @@
-r"""The probability that a training works, from five quantities of its first steps.
+r"""The probability that a training works, from six quantities of its first steps.
 
 The quantities $x_i$ go through a logistic model with a bias, $z = b + \sum_i w_i x_i$. The weights were fitted to the
 outcomes of real trainings (`python -m benchmarks.atlas fit`), and each family of networks was predicted by weights
@@ -24,6 +24,8 @@ FITTED_MODEL = "probability.json"
 PROGRESS_BOUNDS = (-0.1, 0.4)
 # Heuristic: as above; a batch that was not trained on may end higher at first.
 HELD_OUT_BOUNDS = (-0.2, 0.4)
+# Heuristic: a loss of a hundred times that of a constant output is as bad as any.
+MAX_EXCESS = 2.0
 # Derived: the shortest rehearsal, whose quantity is 0; that of the longest is 1.
 FEW_STEPS = 8
 # Derived: half-way between a training as good as its reference and one that learns nothing.
@@ -51,12 +53,13 @@ def quantities(profile: Profile) -> dict[str, float] | None:
     rehearsal = profile.rehearsal
     if rehearsal is None:
         return None
-    progress = _progress(rehearsal, rehearsal.last)
+    progress, steps = _progress(rehearsal, rehearsal.last), rehearsal.steps_to_fall_far
     return {
         "progress": _bounded(progress, PROGRESS_BOUNDS),
         "progress on other samples": _bounded(_held_out_progress(rehearsal), HELD_OUT_BOUNDS),
+        "excess on other samples": _excess(rehearsal),
         "share of a plain recipe's progress": _share_of_reference(rehearsal),
-        "steps": math.log(max(rehearsal.steps, FEW_STEPS) / FEW_STEPS, MAX_REHEARSAL_STEPS / FEW_STEPS),
+        "steps": math.log(max(steps, FEW_STEPS) / FEW_STEPS, MAX_REHEARSAL_STEPS / FEW_STEPS),
         "weight decay": math.log10(1 + decay_per_step(profile) / DECAY_UNIT),
     }
 
@@ -101,6 +104,16 @@ def _held_out_progress(rehearsal: Rehearsal) -> float:
     if rehearsal.held_out is None or (rehearsal.references and not rehearsal.generalizes):
         return 0.0
     return _progress(rehearsal, rehearsal.held_out)
+
+
+def _excess(rehearsal: Rehearsal) -> float:
+    """How many powers of ten the loss on other samples is above the loss to beat; 0 if nothing is known about them."""
+    held_out, start = rehearsal.held_out, rehearsal.to_beat
+    if held_out is None or not 0 < start < math.inf:
+        return 0.0
+    if not math.isfinite(held_out):
+        return MAX_EXCESS
+    return _bounded(math.log10(max(held_out, start) / start), (0.0, MAX_EXCESS))
 
 
 def _share_of_reference(rehearsal: Rehearsal) -> float:

@@ -370,6 +370,15 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
         return progress is not None and progress > CLEAR_PROGRESS and not self.has_spike
 
     @property
+    def steps_to_fall_far(self) -> int:
+        """Steps after which half of the loss to beat was gone for the first time; all steps if it never was."""
+        for step in range(self.batches, self.steps):
+            progress = self.progress_at(self._mean(self.losses[step + 1 - self.batches : step + 1]))
+            if progress is not None and progress > CLEAR_PROGRESS:
+                return step
+        return self.steps
+
+    @property
     def is_clear(self) -> bool:
         """It learned so much that neither more steps nor a comparison could change the answer."""
         return self.has_fallen_far and not self.only_memorizes
