@@ -12,8 +12,9 @@ from typing import Any
 from benchmarks.atlas.scores import JUDGES, OWN_JUDGE, Judge, Row
 from benchmarks.atlas.scores import rows as atlas_rows
 from benchmarks.atlas.scores import score as atlas_score
-from benchmarks.first_hour.scores import WAYS, same_verdicts
 from benchmarks.first_hour.scores import rows as variant_rows
+from benchmarks.first_hour.scores import same_verdicts
+from benchmarks.first_hour.verdict import ONE_BATCH, SEVERAL_BATCHES
 from benchmarks.result_files import Results, load, table
 
 Figure = tuple[str, str, str, str]
@@ -68,15 +69,16 @@ def _first_hour() -> Iterator[Figure]:
     held_out = [row for row in found if row.half == "held out" and row.counted]
     if not held_out:
         return
-    right = sum(row.right(way) for row in held_out for way in WAYS)
     same, cases = same_verdicts(found)
     where, script = "lab-notes/first-hour", "first_hour"
-    yield (
-        "How often is the verdict on a changed GPT right? (held out)",
-        _percent(right / (len(WAYS) * len(held_out))),
-        where,
-        script,
-    )
+    for batches, ways in (("eight batches", SEVERAL_BATCHES), ("one batch", ONE_BATCH)):
+        right = sum(row.right(way) for row in held_out for way in ways)
+        yield (
+            f"How often is the verdict on a changed GPT right? (held out, {batches})",
+            _percent(right / (len(ways) * len(held_out))),
+            where,
+            script,
+        )
     yield "How often is it the same with the loss inside and outside?", f"{same} of {cases}", where, script
 
 

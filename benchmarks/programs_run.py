@@ -95,7 +95,8 @@ def measure(case: str) -> dict[str, Any]:
 
 def timed(command: list[str]) -> dict[str, Any]:
     """Run Python with this command, and note how much it computed until the first verdict was printed."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    path = os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile("w+") as out:
         verdict, lines = None, []
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

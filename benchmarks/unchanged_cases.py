@@ -41,7 +41,7 @@ HELPERS = {  # the modules with models that belong to the tests
 Cases = Iterator[tuple[str, Callable[[], Any]]]
 
 RANDOM_MODELS, PROBLEMS = 30, 50
-REPAIRS = ("learning-rate", "weight-decay", "standardise", "critical-init", "balance", "swap-activation")
+REPAIRS = ("learning-rate", "weight-decay", "standardize", "critical-init", "balance", "swap-activation")
 FORMATS = ("json", "jsonl", "sarif", "junit", "github")
 SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
 VOCABULARY = {"vocab_size": 61, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2}

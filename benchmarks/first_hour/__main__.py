@@ -15,7 +15,7 @@ from benchmarks.first_hour.program import is_right
 from benchmarks.first_hour.text import corpus
 from benchmarks.first_hour.truth import FACTS, SEEDS, run_job
 from benchmarks.first_hour.variants import VARIANTS
-from benchmarks.first_hour.verdict import ask_by_name
+from benchmarks.first_hour.verdict import SEVERAL, ask_by_name
 from benchmarks.result_files import ROOT, fill_file, load, save
 
 TRUTH = "first_hour_truth"
@@ -35,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.first_hour")
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--only", default="", metavar="TEXT", help="only names that contain this text")
+    parser.add_argument("--several", action="store_true", help=f"give `check` the first {SEVERAL} batches")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     return parser
 
@@ -67,9 +68,9 @@ def _is_done(case: dict[str, Any], part: str) -> bool:
 def run_checks(options: argparse.Namespace) -> None:
     """Check every chosen variant again."""
     results, truth = load(CHECKS), load(TRUTH)
-    names = _names(options)
-    for name, answer in _in_parallel(ask_by_name, names, options.workers):
-        results["cases"][name] = answer
+    jobs = [(name, SEVERAL if options.several else 1) for name in _names(options)]
+    for name, found in _in_parallel(ask_by_name, jobs, options.workers):
+        results["cases"][name] = answer = results["cases"].get(name, {}) | found
         save(CHECKS, results)
         if VARIANTS[name].half == "calibration":
             print(scores.line_of(name, answer, truth), flush=True)

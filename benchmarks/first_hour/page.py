@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
-from benchmarks.first_hour.scores import JUDGES, WAYS, Row, Score, rows, same_verdicts, score
+from benchmarks.first_hour.scores import JUDGES, Row, Score, rows, same_verdicts, score
+from benchmarks.first_hour.verdict import ONE_BATCH, SEVERAL_BATCHES
 from benchmarks.result_files import Results, load, table
 
 
@@ -46,7 +48,7 @@ def figures(found: list[Row]) -> str:
 
 def before(found: list[Row]) -> str:
     """Return the figures of the first measurement, before anything was fixed."""
-    inside, outside = (score(found, JUDGES[f"Leadline, loss {way}"]) for way in WAYS)
+    inside, outside = (score(found, JUDGES[f"Leadline, one batch, loss {way}"]) for way in ONE_BATCH)
     same, cases = same_verdicts(found)
     return (
         f"The first measurement, before any check was changed: {inside.right} of {inside.cases} right with the loss "
@@ -78,7 +80,7 @@ def _program(name: str, found: dict[str, Any]) -> list[str]:
 
 
 def all_variants(found: list[Row]) -> str:
-    header = ["variant", "half", "gain recovered", "outcome", "loss inside", "loss outside", "right"]
+    header = ["variant", "half", "gain recovered", "outcome", "eight batches", "right", "one batch", "right"]
     return table(header, [_row(row) for row in found])
 
 
@@ -88,8 +90,7 @@ def _row(row: Row) -> list[str]:
         row.half,
         " ".join(_share(share) for share in row.shares),
         row.outcome if row.counted else "seeds disagree",
-        *(_said(row, way) for way in ("inside", "outside")),
-        _mark(row),
+        *(cell for pair in (SEVERAL_BATCHES, ONE_BATCH) for cell in (_said(row, pair), _mark(row, pair))),
     ]
 
 
@@ -97,13 +98,14 @@ def _share(share: float) -> str:
     return f"{max(share, -9.0):.2f}" if math.isfinite(share) else "NaN"
 
 
-def _said(row: Row, way: str) -> str:
-    answer = row.answer[way]
-    return " ".join([answer["verdict"], *answer["codes"]])
+def _said(row: Row, ways: Sequence[str]) -> str:
+    """What was said, twice if the two ways of passing the loss differ."""
+    answers = [row.answer[way] for way in ways if way in row.answer]
+    return " / ".join(dict.fromkeys(" ".join([each["verdict"], *each["codes"]]) for each in answers))
 
 
-def _mark(row: Row) -> str:
-    if not row.counted:
+def _mark(row: Row, ways: Sequence[str]) -> str:
+    if not row.counted or ways[0] not in row.answer:
         return ""
-    right = [row.right(way) for way in ("inside", "outside")]
+    right = [row.right(way) for way in ways]
     return "yes" if all(right) else "one way" if any(right) else "no"

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from benchmarks.first_hour import truth as outcomes
 from benchmarks.first_hour.truth import MIN_BASELINE_FALL, SEEDS, Outcome, Truth
 from benchmarks.first_hour.variants import GROUPS, VARIANTS
-from benchmarks.first_hour.verdict import Answer, says_trains
+from benchmarks.first_hour.verdict import (
+    INSIDE,
+    INSIDE_SEVERAL,
+    ONE_BATCH,
+    OUTSIDE,
+    OUTSIDE_SEVERAL,
+    SEVERAL_BATCHES,
+    Answer,
+    says_trains,
+)
 from benchmarks.result_files import Results
-
-Way = Literal["inside", "outside"]
-WAYS: tuple[Way, ...] = ("inside", "outside")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +47,9 @@ class Row:
 
     @property
     def equal(self) -> bool:
-        """Both ways of passing the loss get the same verdict."""
-        return self.answer["inside"]["verdict"] == self.answer["outside"]["verdict"]
+        """Both ways of passing the loss get the same verdict, with one batch and with several."""
+        pairs = [pair for pair in (ONE_BATCH, SEVERAL_BATCHES) if pair[0] in self.answer]
+        return all(self.answer[first]["verdict"] == self.answer[second]["verdict"] for first, second in pairs)
 
     def right(self, way: str) -> bool:
         return says_trains(self.answer, way) == self.trains
@@ -97,8 +103,10 @@ def score(chosen: Iterable[Row], says_it_trains: Callable[[Row], bool | None]) -
 
 
 JUDGES: dict[str, Callable[[Row], bool | None]] = {
-    "Leadline, loss inside": lambda row: says_trains(row.answer, "inside"),
-    "Leadline, loss outside": lambda row: says_trains(row.answer, "outside"),
+    "Leadline, eight batches, loss inside": lambda row: says_trains(row.answer, INSIDE_SEVERAL),
+    "Leadline, eight batches, loss outside": lambda row: says_trains(row.answer, OUTSIDE_SEVERAL),
+    "Leadline, one batch, loss inside": lambda row: says_trains(row.answer, INSIDE),
+    "Leadline, one batch, loss outside": lambda row: says_trains(row.answer, OUTSIDE),
     "11 steps: the loss fell by 5 %": lambda row: outcomes.baseline_trains(row.truth, MIN_BASELINE_FALL),
     "11 steps: the loss fell": lambda row: outcomes.baseline_trains(row.truth, 0.0),
 }
@@ -119,7 +127,8 @@ def line_of(name: str, answer: Answer, truth: Results) -> str:
         seeds = "" if len(shares) == len(SEEDS) else f", {len(shares)} of {len(SEEDS)} seeds"
         mark = "" if outcomes.unanimous(shares) else ", seeds disagree"
         outcome = f"{outcomes.majority(shares)} ({' '.join(f'{share:.2f}' for share in shares)}{seeds}{mark})"
-    said = " | ".join(f"{way} {answer[way]['verdict']} {' '.join(answer[way]['codes'])}" for way in WAYS)
+    ways = [way for way in (*ONE_BATCH, *SEVERAL_BATCHES) if way in answer]
+    said = " | ".join(f"{way} {answer[way]['verdict']} {' '.join(answer[way]['codes'])}" for way in ways)
     return f"{name}: {outcome} | {said}"
 
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Literal
 
 import torch
@@ -115,12 +116,14 @@ class Program:
             return self.model(idx, targets)[1]
         return token_loss(self.model(idx), targets)
 
-    def case(self) -> Case:
-        """Return the first batch as a user passes it to `leadline.check`."""
-        idx, targets = next(self.batches())
+    def case(self, batches: int = 1) -> Case:
+        """Return the first batches as a user passes them to `leadline.check`."""
+        (idx, targets), *others = islice(self.batches(), batches)
         if isinstance(self.model, GPTWithLoss):
-            return Case(self.model, (idx, targets), loss=second, optimizer=self.optimizer)
-        return Case(self.model, idx, targets, token_loss, self.optimizer)
+            return Case(
+                self.model, (idx, targets), loss=second, optimizer=self.optimizer, batches=others or None
+            )
+        return Case(self.model, idx, targets, token_loss, self.optimizer, batches=others or None)
 
 
 def _network(name: str, **changes: Any) -> Variant:

@@ -77,6 +77,22 @@ def test_where_no_recipe_generalizes_only_the_trained_samples_count():
     assert measured["share of a plain recipe's progress"] == 1.0
 
 
+def test_a_loss_far_above_a_constant_output_on_other_samples_counts_in_powers_of_ten():
+    losses = (0.5, 2.0, 20.0, 2e6, math.nan)
+    found = [quantities(rehearsed(2.2, 0.5, held_out=each))["excess on other samples"] for each in losses]
+    assert found == [0.0, 0.0, pytest.approx(1.0), 2.0, 2.0]
+    assert quantities(rehearsed(2.2, 0.5))["excess on other samples"] == 0.0
+
+
+def test_steps_after_half_of_the_loss_is_gone_do_not_count():
+    falls = [2.0 - 0.05 * step for step in range(41)]
+    early = Rehearsal(losses=(*falls, *[0.0] * 24), constant=2.0)
+    assert early.steps == 64
+    assert early.steps_to_fall_far == 21
+    assert Rehearsal(losses=tuple(falls[:10]), constant=2.0).steps_to_fall_far == 9
+    assert Rehearsal(losses=(2.0, 0.1, 1.9, 0.1, 0.1), starts=(2.0, 2.0), constant=2.0).steps_to_fall_far == 4
+
+
 def test_a_loss_above_that_of_a_fresh_network_is_no_progress():
     fresh = ReferenceRun(losses=(2.3, 1.0), lr=1e-2, is_reset=True)
     same = ReferenceRun(losses=(1e6, 1e5), lr=1e-2, is_reset=False)

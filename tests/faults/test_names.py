@@ -100,7 +100,7 @@ OPTIONS = {
     "scheme": {"scheme": "deepnorm"},
     "shift": {"steps": 1, "axis": 1},
     "skip": {"factor": 0.5, "learned": 1},
-    "standardise": {"mean": 0.0, "deviation": 1.0},
+    "standardize": {"mean": 0.0, "deviation": 1.0},
     "swap": {"to": "gelu"},
     "train": {"names": NAMES},
     "warm-up": {"steps": 3},

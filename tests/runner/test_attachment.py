@@ -438,8 +438,7 @@ def test_modes_of_the_program_can_end_while_the_tape_runs(attach):
 
 
 def test_the_tape_is_on_the_stack_of_modes_once_after_a_backward_pass_and_notes_each_call_once(attach):
-    model = small_model()
-    attached = attach(rehearse=False, probes=False)
+    model, attached = small_model(), attach(rehearse=False, probes=False)
     model(torch.randn(8, 6)).square().mean().backward()
     assert torch._C._len_torch_function_stack() == 1
     before = len(attached._tape.state.calls)
@@ -460,19 +459,19 @@ def test_the_tape_leaves_the_stack_of_modes_after_a_backward_pass_that_raised(at
 def test_a_program_that_steps_inside_its_backward_pass_is_left_without_a_mode(attach):
     model = small_model()
     optimizers = {each: torch.optim.SGD([each], lr=0.1) for each in model.parameters()}
-
-    def step_now(parameter):
-        optimizers[parameter].step()
-        optimizers[parameter].zero_grad()
-
     for each in optimizers:
-        each.register_post_accumulate_grad_hook(step_now)
-    attached = attach(rehearse=False, probes=False)
+        each.register_post_accumulate_grad_hook(lambda p: optimizers[p].step() or optimizers[p].zero_grad())
+    attached = attach(rehearse=False, probes=False, is_watched=True)
+    losses = []
     for _ in range(12):
-        model(torch.randn(8, 6)).square().mean().backward()
+        losses.append(model(torch.randn(8, 6)).square().mean())
+        losses[-1].backward()
     model(torch.randn(8, 6))
-    assert attached.trouble == ""
     assert torch._C._len_torch_function_stack() == 0
+    assert attached.audience.reasons == [attachment.IN_BACKWARD]
+    assert attached.watch.step == 12
+    assert attached.watch.history.scalars("loss").values == [each.item() for each in losses]
+    assert (attached.trouble, attached.audience.alerts) == ("", [])
 
 
 def test_an_error_of_leadline_inside_a_backward_pass_ends_the_tape_only(attach, monkeypatch):

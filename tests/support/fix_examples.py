@@ -371,7 +371,7 @@ FIX_EXAMPLES: dict[str, tuple[Sick, Sequence[str]]] = {
     "usual-options": (_wound_up, ("U504", "U521", "U523", "U509", "U530", "U531")),
     "lower-dropout": (_dropped, ("U509", "U525", "U531", "F110")),
     "scaled-targets": (_far_targets, ("D913",)),
-    "standardise": (lambda: case_of(plain(3, gain=2.0), vectors(1e-3)), ("F109",)),
+    "standardize": (lambda: case_of(plain(3, gain=2.0), vectors(1e-3)), ("F109",)),
     "full-precision": (_narrow, ("U506",)),
     "scaled-head": (_head, ("I308",)),
     "scaled-attention": (_hot, ("F107",)),

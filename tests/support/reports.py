@@ -229,7 +229,7 @@ def forecast(**changes: Any) -> Forecast:
             parting_is_bound=False,
             forward_e_folds=None,
             backward_e_folds=None,
-            normalised=False,
+            normalized=False,
         )
         for depth in (4, 8, 16)
     )

@@ -20,9 +20,9 @@ from leadline.records import Outlook, OutlookTerm, Profile, Rehearsal
 from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_REFERENCE_PROGRESS
 
 FITTED_MODEL = "probability.json"
-# Heuristic: bounds of progress; more than 40 % is as good as any, and above the loss to beat all is lost.
-PROGRESS_BOUNDS = (-0.1, 0.4)
-# Heuristic: as above; a batch that was not trained on may end higher at first.
+# Heuristic: bounds of progress; more than 80 % is as good as any, and above the loss to beat all is lost.
+PROGRESS_BOUNDS = (-0.1, 0.8)
+# Heuristic: less is enough on samples that were not trained on, whose loss may end higher at first.
 HELD_OUT_BOUNDS = (-0.2, 0.4)
 # Heuristic: a loss of a hundred times that of a constant output is as bad as any.
 MAX_EXCESS = 2.0

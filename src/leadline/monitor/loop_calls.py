@@ -40,6 +40,7 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
 from leadline.monitor.outer_calls import OuterCalls
+from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import is_own_work
 
 # Calibrated by benchmarks/loop/cost.py: seconds of a published call outside of `publish`, in hooks and wrappers.
@@ -424,7 +425,7 @@ def _wrap_backward(original: Function) -> Function:
     @uncompiled
     @functools.wraps(original)
     def run_backward(roots: Any, *args: Any, **kwargs: Any) -> Any:
-        is_inside = is_compiling() or not kwargs.get("accumulate_grad") or _is_in_backward()
+        is_inside = is_compiling() or not kwargs.get("accumulate_grad") or is_in_backward()
         if is_inside:
             return original(roots, *args, **kwargs)
         tensors = tuple(each for each in roots if isinstance(each, Tensor))
@@ -434,11 +435,6 @@ def _wrap_backward(original: Function) -> Function:
         return result
 
     return run_backward
-
-
-def _is_in_backward() -> bool:
-    """True in a thread that runs an op of a backward pass, such as the forward pass of an activation checkpoint."""
-    return bool(torch._C._current_graph_task_id() != -1)
 
 
 def _wrap_read(original: Function) -> Function:

@@ -16,6 +16,7 @@ from leadline.monitor.loop_batches import DENSE_STEPS, BatchLedger, class_labels
 from leadline.monitor.loop_calls import LoopListener
 from leadline.monitor.loop_gradients import OptimizerRecord, Tally
 from leadline.monitor.loop_phases import Cycle, LossScale, Modes, ModuleFacts, Resume, Schedules
+from leadline.tracer.live import is_in_backward
 
 # Heuristic: steps after which all parameters are looked at, then each time the number has doubled.
 FIRST_AUDIT_STEP = 2
@@ -250,6 +251,12 @@ class LoopLedger(LoopListener):
         self._has_root = True
         for record in self._records.values():
             record.begin_pass()
+
+    def count_early_loss(self) -> None:
+        """Count the loss of a backward pass before its end, if an optimizer steps in it."""
+        if self._has_root and is_in_backward():
+            self._tell("add_root_loss")
+            self._has_root = False
 
     def _add_loss(self) -> None:
         """Count the loss that was noted, if its backward pass has reached watched parameters."""

@@ -21,7 +21,7 @@ from torch.compiler import is_compiling
 from torch.utils.hooks import RemovableHandle
 
 from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
-from leadline.tracer.live import is_inside_vmap
+from leadline.tracer.live import is_in_backward, is_inside_vmap
 
 # Heuristic: steps without a new module after which the search ends; a pattern of several optimizers repeats by then.
 MIN_QUIET_STEPS = 8
@@ -170,7 +170,7 @@ class OuterCalls:
 
 def _is_part_of_another() -> bool:
     """True in a backward pass, which repeats a checkpointed forward pass, and in a transform of `torch.func`."""
-    return bool(torch._C._current_graph_task_id() != -1) or is_inside_vmap()
+    return is_in_backward() or is_inside_vmap()
 
 
 def _has_compiled() -> bool:

@@ -83,6 +83,7 @@ class TrainingSteps:
         self._finish_previous()
         if id(optimizer) in self.current.stepped:
             self._end()
+        self.ledger.count_early_loss()
         self.current.stepped.add(id(optimizer))
         self.scaler.find_scaler()
         changed = wrap_closure(call, partial(self._after_closure, optimizer))
@@ -480,10 +481,7 @@ class TrainingSteps:
                 self.schedule.unavailable.discard(Level.BLOCKS)
 
     def _check_finite(self, step: int, scalars: dict[str, float]) -> None:
-        """Report non-finite values, and trace the next pass to find their origin.
-
-        A sharded model is not traced out of order, because all ranks must measure the same steps.
-        """
+        """Report non-finite values, and trace the next pass to find their origin; all ranks must measure the same."""
         begins = self.problems.report_non_finite(step, scalars)
         if begins and self.sampler is not None and not self.journal.ranks.sharded:
             self.schedule.trace_next(step)

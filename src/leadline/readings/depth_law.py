@@ -181,7 +181,7 @@ def _signal_limits(points: Sequence[DepthPoint], depths: Sequence[int]) -> list[
     for cause, read in readers.items():
         curves = by_seed(points, lambda point, read=read: _magnitude(read(point)))  # type: ignore[misc]
         grows = any((value := read(point)) is not None and value > 0 for point in points)
-        reach = MAX_EFOLDS_ADAM if grows and all(point.normalised for point in points) else MAX_EFOLDS_SGD
+        reach = MAX_EFOLDS_ADAM if grows and all(point.normalized for point in points) else MAX_EFOLDS_SGD
         curves = [curve for curve in curves if _is_geometric(curve)]
         crossings = [at for curve in curves if (at := linear_crossing(curve, depths, reach)) is not None]
         if len(crossings) * 2 > len({point.seed for point in points}):

@@ -58,7 +58,8 @@ def read_sources(trace: Trace, structure: Structure, weights: Sequence[Weight]) 
         yield InputSignal(
             name=flow.source.name,
             ms=stats.ms,
-            normalised=bool(own and own[0].norm) or any(op in structure.norms for op in ops),
+            elements=stats.count,
+            normalized=bool(own and own[0].norm) or any(op in structure.norms for op in ops),
         )
 
 

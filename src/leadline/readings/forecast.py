@@ -49,7 +49,7 @@ def point_of(profile: Profile, update: Update, depth: int, seed: int) -> DepthPo
         parting_is_bound=update.parting_is_bound,
         forward_e_folds=_change([block.forward_ms for block in body]),
         backward_e_folds=_change([_power(block) for block in body[::-1]]),
-        normalised=sum(block.norms > 0 for block in body) > len(body) / 2,
+        normalized=sum(block.norms > 0 for block in body) > len(body) / 2,
     )
 
 

@@ -83,7 +83,8 @@ class InputSignal(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     ms: float
-    normalised: bool
+    elements: int
+    normalized: bool
     """A norm comes before, or directly after, the first weight that reads it."""
 
 

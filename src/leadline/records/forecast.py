@@ -46,7 +46,7 @@ class DepthPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Natural logarithm of the change of the forward second moment over the blocks, without the head."""
     backward_e_folds: float | None
     """Natural logarithm of the change of the squared gradient over the blocks, toward the input."""
-    normalised: bool
+    normalized: bool
 
 
 class Exponent(msgspec.Struct, frozen=True, kw_only=True):

@@ -233,8 +233,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[float, ...] = ()
     """Before the first step, on each of several batches that take turns; empty for one batch."""
     held_out: float | None = None
-    """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without such
-    samples."""
+    """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without them."""
     held_out_early: float | None = None
     """The same within as many steps as a reference makes."""
     is_split: bool = False
@@ -496,6 +495,5 @@ def _rise(losses: Sequence[float]) -> float:
     for loss in losses:
         if not math.isfinite(loss):
             return math.inf
-        highest = max(highest, loss / lowest if lowest > 0 else 1.0)
-        lowest = min(lowest, loss)
+        lowest, highest = min(lowest, loss), max(highest, loss / lowest if lowest > 0 else 1.0)
     return highest

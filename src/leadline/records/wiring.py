@@ -51,6 +51,10 @@ class Perturbation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         return max(self.moved, default=0.0)
 
 
+# Heuristic: elements of an input; fewer may all be equal by chance, such as the first state of an episode.
+MIN_TELLING_ELEMENTS = 8
+
+
 class InputUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One tensor of the batch: does the loss depend on it, and does it say anything?"""
 

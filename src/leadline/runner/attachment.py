@@ -30,6 +30,7 @@ from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.runner.collectives import forbid_collectives, rank_and_world_size
 from leadline.runner.optimizers import (
     TrainedNetworks,
+    called_modules,
     freeze_others,
     has_gradient,
     live_optimizers,
@@ -40,6 +41,7 @@ from leadline.runner.step_slice import NotAttributableError
 from leadline.runner.tape import CallStart, Tape, TapeState
 from leadline.runner.tape_case import TapedStep, step_case
 from leadline.runner.watches import ProgramWatches, WatchSettings
+from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_shard
 from leadline.tracer.trace import trace_structure
@@ -58,6 +60,9 @@ CHECK_PASSES = 12
 FORWARDS_PER_PASS = 3
 
 SHARDED = "its parameters are sharded over several processes, and a check runs in one"
+IN_BACKWARD = (
+    "its optimizers step while gradients are still computed, so there is no moment before the step to check"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +149,8 @@ class Attachment(LoopListener):
         """By id of a scaled loss: itself and the loss."""
         self._group: list[Optimizer] = []
         """The optimizers that stepped since the last backward pass."""
+        self._early: list[Optimizer] = []
+        """The optimizers that stepped within this backward pass, from hooks of their parameters."""
         self._partners: dict[int, tuple[Optimizer, ...]] = {}
         """By id of the optimizer that steps first: those that step after the same backward passes."""
         self._done: set[int] = set()
@@ -233,6 +240,8 @@ class Attachment(LoopListener):
         if tape is None:
             return
         self._pass_seconds += perf_counter() - self._call_start
+        if self._early:
+            self._leave_to_watch(tape)
         if self._inside is not None and id(self._inside) not in self._done:
             self._consider(self._inside, tape, is_closure=True)
         if self._tape is not None and tape.state.calls:
@@ -240,6 +249,9 @@ class Attachment(LoopListener):
 
     def before_step(self, optimizer: Optimizer) -> None:
         if self._is_elsewhere():
+            return
+        if is_in_backward():
+            self._early.append(optimizer)
             return
         self._inside = optimizer
         self._group.append(optimizer)
@@ -255,9 +267,11 @@ class Attachment(LoopListener):
         if self.is_resting:
             self._show_progress()
             return
-        self._inside = None
         self.steps += 1
         self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        if is_in_backward():
+            return
+        self._inside = None
         self._scaled.clear()
         self._end_step(optimizer)
 
@@ -329,6 +343,16 @@ class Attachment(LoopListener):
         else:
             self._do_work(step, taped.case)
         self._is_stopping |= self.settings.stops_after_check
+
+    def _leave_to_watch(self, tape: Tape) -> None:
+        """Say why a step that was made within the backward pass is not checked, and watch the next ones."""
+        optimizers, self._early = tuple(dict.fromkeys(self._early)), []
+        if id(optimizers[0]) not in self._done:
+            self._done.update(map(id, optimizers))
+            self._networks.add(optimizers)
+            self._watch_later(called_modules(tape, optimizers)[:1], optimizers, tape)
+            self._skip(FoundStep(number=self._counts[id(optimizers[0])], optimizers=optimizers), IN_BACKWARD)
+        self._end_step(optimizers[-1])
 
     def _number(self, optimizers: Sequence[Optimizer]) -> int:
         """The number of the step that these optimizers make now, from 1."""
@@ -472,16 +496,3 @@ class Attachment(LoopListener):
 
 def _is_training_call(module: nn.Module) -> bool:
     return torch.is_grad_enabled() and any(each.requires_grad for each in module.parameters())
-
-
-def called_modules(tape: Tape, optimizers: Sequence[Optimizer]) -> list[nn.Module]:
-    """The modules that the program called and these optimizers train, as it calls them, the largest first."""
-    held = {
-        id(each) for optimizer in optimizers for group in optimizer.param_groups for each in group["params"]
-    }
-    modules = {id(call.called): call.called for call in tape.state.calls if call.called is not None}
-    sizes = {
-        key: sum(each.numel() for each in module.parameters() if id(each) in held)
-        for key, module in modules.items()
-    }
-    return [modules[key] for key in sorted(sizes, key=lambda key: -sizes[key]) if sizes[key]]

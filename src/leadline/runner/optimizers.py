@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from leadline.runner.tape import Tape
 
 # Heuristic: networks that are checked; more are found where a program trains many of them one after the other.
 MAX_NETWORKS = 4
@@ -72,6 +74,17 @@ def freeze_others(optimizers: Sequence[Optimizer]) -> Iterator[None]:
     finally:
         for parameter in frozen:
             parameter.requires_grad = True
+
+
+def called_modules(tape: Tape, optimizers: Sequence[Optimizer]) -> list[nn.Module]:
+    """The modules that the program called and these optimizers train, as it calls them, the largest first."""
+    held = {id(each) for each in parameters_of(optimizers)}
+    modules = {id(call.called): call.called for call in tape.state.calls if call.called is not None}
+    sizes = {
+        key: sum(each.numel() for each in module.parameters() if id(each) in held)
+        for key, module in modules.items()
+    }
+    return [modules[key] for key in sorted(sizes, key=lambda key: -sizes[key]) if sizes[key]]
 
 
 def parameters_of(optimizers: Iterable[Optimizer]) -> Iterator[Tensor]:

@@ -163,6 +163,11 @@ def is_recording() -> bool:
     return any(isinstance(mode, Recorder) for mode in modes)
 
 
+def is_in_backward() -> bool:
+    """Whether this thread runs an op of a backward pass, such as the forward pass of an activation checkpoint."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
 def is_inside_vmap() -> bool:
     """Whether this code runs inside `torch.func.vmap`, where the elements of a tensor cannot be read."""
     levels = torch._C._functorch.get_interpreter_stack() or ()

@@ -21,7 +21,7 @@ def point(depth: int, **fields: Any) -> DepthPoint:
         "depth": depth, "seed": 0, "parameters": 100, "blocks": depth, "loss": 2.3, "grad_square": 1.0,
         "loss_change": -0.1, "function_change": 0.1, "total_loss_change": -0.1, "total_function_change": 0.1,
         "ratio": 0.9, "parting": 10.0, "parting_is_bound": False, "forward_e_folds": 0.0, "backward_e_folds": 0.0,
-        "normalised": False,
+        "normalized": False,
     }  # fmt: skip
     return DepthPoint(**{**plain, **fields})
 

@@ -5,6 +5,7 @@ in the shape of the `_no_trainer` scripts, `--lora` trains only low-rank adapter
 """
 
 import argparse
+import copy
 import hashlib
 import tempfile
 
@@ -104,7 +105,9 @@ def answers():
     starts = torch.randint(0, LENGTH - 2, (EXAMPLES,))
     inputs[torch.arange(EXAMPLES), starts] = 1
     data = {"input_ids": inputs, "start_positions": starts, "end_positions": starts + 2}
-    return BertForQuestionAnswering(BERT), data
+    config = copy.deepcopy(BERT)
+    config.num_labels = 2  # scores for the first and for the last word of the answer
+    return BertForQuestionAnswering(config), data
 
 
 def choice():

@@ -22,7 +22,8 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
     r"""An input is constant, or the loss does not depend on it.
 
     ## What it measures
-    Whether all elements of an input are equal, and whether some op on the way to the loss reads it.
+    Whether all elements of an input are equal (of at least `MIN_TELLING_ELEMENTS` = 8, because the first state of an
+    episode may be two zeros), and whether some op on the way to the loss reads it.
 
     ## Why it hurts
     A network whose only input is constant can learn the average answer and nothing else. A loader that returns zeros, a

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.records import InputSignal, ModelFacts, Profile
+from leadline.records.wiring import MIN_TELLING_ELEMENTS
 
 # Heuristic: root mean square. Raw 8-bit pixels have 80 to 180, standardized data has 1.
 MAX_RMS = 50.0
@@ -35,8 +36,10 @@ MIN_RMS = 0.02
         "U523",
         "U525",
     ),
-    sick=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1e-4, normalised=False),))),
-    healthy=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1.3, normalised=False),))),
+    sick=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1e-4, elements=64, normalized=False),))),
+    healthy=stack_with(
+        ModelFacts(sources=(InputSignal(name="input", ms=1.3, elements=64, normalized=False),))
+    ),
 )
 def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     r"""A batch input is much larger or smaller than 1, and nothing normalizes it.
@@ -45,7 +48,7 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     The root mean square of each floating-point input that enters the depth axis. Fires above `MAX_RMS` = 50 and
     below `MIN_RMS` = 0.02, unless a norm comes before or directly after the first weight layer. A large input is a
     note, because the checks of the first loss and the first step judge its effect. It is an error if every element
-    of all these inputs is 0.
+    of all these inputs is 0, and there are at least `MIN_TELLING_ELEMENTS` = 8.
 
     ## Why it hurts
     Initializations preserve the size of a signal; they do not set it. An input of size 100 makes logits of size 100:
@@ -60,7 +63,8 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     LeCun et al., "Efficient BackProp", 1998, section 4.3 (normalizing the inputs).
     """
     sources = profile.facts.sources if profile.facts else ()
-    if sources and all(source.ms == 0 for source in sources):
+    is_zero = bool(sources) and all(source.ms == 0 for source in sources)
+    if is_zero and sum(source.elements for source in sources) >= MIN_TELLING_ELEMENTS:
         yield Symptom(
             severity="error",
             where=sources[0].name,
@@ -70,7 +74,7 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
         )
     for source in sources:
         rms = math.sqrt(source.ms)
-        if source.normalised or source.ms == 0 or not math.isfinite(rms) or MIN_RMS <= rms <= MAX_RMS:
+        if source.normalized or source.ms == 0 or not math.isfinite(rms) or MIN_RMS <= rms <= MAX_RMS:
             continue
         yield Symptom(
             severity="warning" if rms < MIN_RMS else "info",

@@ -27,10 +27,10 @@ def little_progress(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The probability that the training reaches most of what a healthy network of its kind reaches. It is computed from
-    five quantities of a rehearsal: how far the loss falls below that of a constant output, the same on samples that
-    were not trained on, the share of this in what a plain recipe achieves, how many steps it took, and the part of
-    every weight that decay removes per step. Fires below `MIN_PROBABILITY` = 0.5. Every other finding that is worse
-    than a note explains it.
+    six quantities of a rehearsal: how far the loss falls below that of a constant output, the same on samples that
+    were not trained on, how far the loss on those is above it instead, the share of the progress in that of a plain
+    recipe, how many steps it took, and the part of every weight that decay removes per step. Fires below
+    `MIN_PROBABILITY` = 0.5. Every other finding that is worse than a note explains it.
 
     ## Why it hurts
     The probability was fitted to the outcomes of hundreds of trainings of many kinds of networks. Those that began

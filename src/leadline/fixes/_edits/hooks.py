@@ -184,7 +184,7 @@ def _float32_code(edit: Edit) -> Iterator[str]:
 
 
 standardize = Action(
-    name="standardise",
+    name="standardize",
     apply=_apply_standardize,
     code=_standardize_code,
     before=("from leadline.nn.hooks import Standardised",),

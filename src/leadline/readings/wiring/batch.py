@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
+from leadline.records.wiring import MIN_TELLING_ELEMENTS
 from leadline.tracer.inputs import named_tensors
 
 # Heuristic: any fixed seed; the same perturbation is drawn at every check of the same batch.
@@ -39,7 +40,9 @@ class BatchTensor:
 
     @property
     def is_constant(self) -> bool:
-        return self.tensor.numel() > 1 and bool((self.tensor == self.tensor.flatten()[0]).all())
+        """All elements are equal, and so many that it is not by chance."""
+        is_telling = self.tensor.numel() >= MIN_TELLING_ELEMENTS
+        return is_telling and bool((self.tensor == self.tensor.flatten()[0]).all())
 
 
 def batch_tensors(inputs: Any) -> list[BatchTensor]:

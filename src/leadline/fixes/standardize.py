@@ -1,4 +1,4 @@
-"""The fix standardise: inputs of unit size."""
+"""The fix standardize: inputs of unit size."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MAX_INPUT_SIZE = 5.0
 
 
 @fix(
-    name="standardise",
+    name="standardize",
     answers=("F109", "I308", "F103", "F106", "B202", "U50", "U52", "F102", "B201"),
     reach="architecture",
     since="0.1.0",
 )
-def standardise(context: FixContext) -> Iterator[Plan]:
+def standardize(context: FixContext) -> Iterator[Plan]:
     r"""Subtracts the mean of the model's floating-point inputs and divides by their standard deviation.
 
     ## What it does
@@ -40,7 +40,7 @@ def standardise(context: FixContext) -> Iterator[Plan]:
     LeCun et al., "Efficient BackProp", 1998, section 4.3.
     """
     sources = context.profile.facts.sources if context.profile.facts else ()
-    inputs = [each for each in sources if 0 < each.ms < math.inf and not each.normalised]
+    inputs = [each for each in sources if 0 < each.ms < math.inf and not each.normalized]
     if len(inputs) != 1 or 1 / MAX_INPUT_SIZE < math.sqrt(inputs[0].ms) < MAX_INPUT_SIZE:
         return
     values = (value for value in context.trace.values if value.source == "input" and value.floating)
@@ -48,6 +48,6 @@ def standardise(context: FixContext) -> Iterator[Plan]:
     if stats is None or not 0 < stats.var < math.inf:
         return
     mean, deviation = float(f"{stats.mean:.6g}"), float(f"{math.sqrt(stats.var):.6g}")
-    edit = Edit(action="standardise", options={"mean": mean, "deviation": deviation})
+    edit = Edit(action="standardize", options={"mean": mean, "deviation": deviation})
     title = f"inputs standardized: minus {mean:.3g}, divided by {deviation:.3g}"
     yield Plan(title=title, edits=(edit,), promise=0.9)
