@@ -54,7 +54,7 @@ class Units(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attended(msgspec.Struct, frozen=True, kw_only=True):
-    r"""How a fused attention spreads over its keys, measured on a few queries; $p$ are the weights of one query."""
+    r"""How an attention spreads over its keys, measured on a few queries; $p$ are the weights of one query."""
 
     keys: int
     purity: float
@@ -65,6 +65,10 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True):
     """Variance of a query's logits over the keys, averaged over the queries."""
     logit_max: float | None = None
     """Largest magnitude of an unmasked logit."""
+    slice_logits: tuple[float, ...] = ()
+    """The same for each head where the logits have an axis of heads, else for each index of their first axis."""
+    slice_purities: tuple[float, ...] = ()
+    """The purity of each of these slices."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +100,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     As a share of the second moment it is 1 if all samples are equal, and one over their number if they are independent.
     """
     attended: Attended | None = None
-    """For the output of a fused attention: how its queries spread over their keys."""
+    """For the output of a fused attention, or of a softmax over keys: how queries spread over their keys."""
     summed_targets: float | None = None
     """For the output of a loss of classes that takes no mean: the number of targets that are not ignored."""
     choices: tuple[int, ...] = ()

@@ -105,7 +105,7 @@ def _pending_numbers(entries: Sequence[ValueEntry]) -> Iterator[Any]:
         yield from entry.forward or ()
         yield from entry.backward or ()
         yield from entry.units or ()
-        yield from () if entry.attended is None else entry.attended.numbers
+        yield from () if entry.attended is None else (*entry.attended.numbers, entry.attended.slices)
         yield from (entry.shared_mean, entry.summed_targets, entry.choices)
 
 

@@ -182,6 +182,9 @@ class Recorder(TorchFunctionMode):
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self._unmeasured:
                 self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
+            elif plan.name == "softmax" and not self._unmeasured and _is_over_last(tensors[0], args, kwargs):
+                attended, _ = stats.attempt(stats.measure_softmax, tensors[0])
+                self.table.entries[op.outputs[0]].attended = attended
             elif plan.callable in stats.CLASS_LOSSES and not self._unmeasured:
                 self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
             elif plan.name in stats.CHOICES and not self._unmeasured:
@@ -402,6 +405,12 @@ def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> li
     if written:
         return written
     return [tensor for tensor in tensors_in(result) if all(tensor is not other for other in inputs)]
+
+
+def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a softmax runs over the last axis, as one over keys does."""
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    return dim in (-1, logits.dim() - 1)
 
 
 def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | None:

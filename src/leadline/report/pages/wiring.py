@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from leadline.records import Dependence, Ledger, LedgerRow, NetworkParts, Perturbation, Profile, Question
+from leadline.records import (
+    Attention,
+    Dependence,
+    Ledger,
+    LedgerRow,
+    NetworkParts,
+    Perturbation,
+    Profile,
+    Question,
+)
 from leadline.report.page import Column, Details, Element, Fact, FactList, Section, Spark, Table, facts
 from leadline.text import count, joined, number, plural, share
 
@@ -155,6 +164,39 @@ def _block_row(name: str, rows: Sequence[LedgerRow]) -> tuple[str, ...]:
         count(sum(row.count for row in rows)),
         str(sum(not row.reason for row in rows)),
         "; ".join(reasons),
+    )
+
+
+# Attention, head by head.
+
+
+def attention_section(profile: Profile) -> Section:
+    """The largest logit of each head of each attention."""
+    title = "Attention logits"
+    attentions = [each for each in (profile.facts.attentions if profile.facts else ()) if each.head_logits]
+    if not attentions:
+        return Section(key="heads", title=title)
+    columns = (
+        Column(title="attention", kind="name"),
+        Column(title="largest logit of each head", kind="spark", ends=("first", "last")),
+        Column(title="largest", kind="number"),
+        Column(title="in head", kind="number"),
+    )
+    table: Element = Table(columns=columns, rows=tuple(map(_attention_row, attentions)))
+    if len(attentions) > LEDGER_BLOCKS_SHOWN:
+        table = Details(title=plural(len(attentions), "attention"), items=(table,))
+    lead = "Measured on the last queries of each sample; above about 100 the softmax is nearly an argmax."
+    return Section(key="heads", title=title, link="Heads", lead=lead, verbose=(table,), body=(table,))
+
+
+def _attention_row(attention: Attention) -> tuple[str | Spark, ...]:
+    logits = attention.head_logits
+    hottest = max(range(len(logits)), key=logits.__getitem__)
+    return (
+        attention.module or "the model",
+        Spark(values=logits, kind="linear"),
+        number(logits[hottest]),
+        str(hottest),
     )
 
 
