@@ -36,7 +36,9 @@ NOT_MEASURED = -1.0
 PARAMETER_METRICS = ("grad_norm", "update_norm", "weight_norm")
 """Vectors over parameters."""
 HEAD_METRICS = ("head_logit",)
-"""Vectors over the heads of all attentions. All other vectors run over blocks."""
+"""Vectors over the heads of all attentions."""
+EXPERT_METRICS = ("expert_tokens", "expert_grad_norm")
+"""Vectors over the experts of all routers. All other vectors run over blocks."""
 
 T = TypeVar("T")
 Recording = tuple[int, "array[float]"]
@@ -51,6 +53,8 @@ class RunLayout:
     blocks: tuple[str, ...] = ()
     heads: tuple[str, ...] = ()
     """The heads of all attentions: the module, a space and the number of the head."""
+    experts: tuple[str, ...] = ()
+    """The experts of all routers: the weight of the router, a space and the number of the expert."""
     parameter_blocks: tuple[int | None, ...] = ()
     """The index of the block that holds each parameter; empty if the depth axis is not known."""
     invariant: tuple[bool, ...] = ()
@@ -67,7 +71,9 @@ class RunLayout:
         """The names along the axis of a vector."""
         if metric in PARAMETER_METRICS:
             return self.parameters
-        return self.heads if metric in HEAD_METRICS else self.blocks
+        if metric in HEAD_METRICS:
+            return self.heads
+        return self.experts if metric in EXPERT_METRICS else self.blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

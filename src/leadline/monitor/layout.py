@@ -18,6 +18,7 @@ from leadline.records import Optimizer as OptimizerRecord
 
 AXIS = "blocks"
 HEADS_AXIS = "heads"
+EXPERTS_AXIS = "experts"
 Numbers = dict[str, "array[float]"]
 
 
@@ -106,6 +107,25 @@ def head_numbers(profile: Profile) -> Numbers:
     return {"head_logit": array("f", logits)} if logits else {}
 
 
+def expert_labels(profile: Profile) -> tuple[str, ...]:
+    """Return "weight number" for each expert of each router."""
+    routers = profile.parts.routers if profile.parts is not None else ()
+    return tuple(f"{each.weight} {expert}" for each in routers for expert in range(each.experts))
+
+
+def expert_numbers(profile: Profile) -> Numbers:
+    """Return the tokens and the gradient norm of each expert, in the order of `expert_labels`."""
+    routers = profile.parts.routers if profile.parts is not None else ()
+    if not routers:
+        return {}
+    unknown = [NOT_MEASURED]
+    gradients = [each.expert_gradients or unknown * each.experts for each in routers]
+    numbers = {"expert_tokens": array("f", [tokens for each in routers for tokens in each.load])}
+    if any(each.expert_gradients for each in routers):
+        numbers["expert_grad_norm"] = array("f", [norm for each in gradients for norm in each])
+    return numbers
+
+
 # What run checks need to know of each parameter: its block, its symmetry and its equilibrium under weight decay.
 
 T = TypeVar("T")
@@ -118,6 +138,7 @@ def layout_of(parameters: tuple[str, ...], profile: Profile) -> RunLayout:
         parameters=parameters,
         blocks=block_labels(profile),
         heads=head_labels(profile),
+        experts=expert_labels(profile),
         parameter_blocks=tuple(block_of.get(name) for name in parameters),
     )
     return layout if profile.symmetry is None else _with_symmetry(layout, profile)
@@ -147,6 +168,7 @@ def merge_layouts(known: RunLayout, new: RunLayout) -> RunLayout:
         source,
         blocks=blocks,
         heads=merge_labels(known.heads, new.heads),
+        experts=merge_labels(known.experts, new.experts),
         parameter_blocks=tuple(position(*pair) for pair in pairs),
     )
 

@@ -21,9 +21,12 @@ from leadline.monitor.hooks import DetachableHook, EagerHook, takes_hooks
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import (
     AXIS,
+    EXPERTS_AXIS,
     HEADS_AXIS,
     block_labels,
     block_numbers,
+    expert_labels,
+    expert_numbers,
     head_labels,
     head_numbers,
     layout_of,
@@ -31,7 +34,8 @@ from leadline.monitor.layout import (
 )
 from leadline.monitor.replay import Replay
 from leadline.readings.profile import read_profile
-from leadline.records import Anomaly, Profile, Trace
+from leadline.readings.wiring.routing import read_routers
+from leadline.records import Anomaly, NetworkParts, Profile, Trace
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.tracer.inputs import unwrap
@@ -338,9 +342,10 @@ class Samples:
         """True if the weights were not finite in the last pass."""
 
     def add(self, step: int, trace: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
-        """Return the metrics of blocks and of heads in this pass, as vectors with their axis."""
+        """Return the metrics of blocks, heads and experts in this pass, as vectors with their axis."""
         with preserve_process_state():
             profile, _ = read_profile(trace)
+            profile = replace(profile, parts=NetworkParts(routers=read_routers(trace)))
         self.profile = profile
         self.journal.add_event(step, "sample", f"{len(trace.ops)} ops", {"blocks": len(profile.blocks)})
         self.last = (step, trace)
@@ -353,12 +358,15 @@ class Samples:
             self._waiting = [*self._waiting[:1], self.last]
         self._had_bad_weights = has_bad_weights
         layout = self.journal.history.layout
-        if (block_labels(profile), head_labels(profile)) != (layout.blocks, layout.heads):
+        labels = block_labels(profile), head_labels(profile), expert_labels(profile)
+        if labels != (layout.blocks, layout.heads, layout.experts):
             self.journal.set_layout(merge_layouts(layout, layout_of(parameters, profile)))
         vectors = {name: (AXIS, self.on_axis(values)) for name, values in block_numbers(profile).items()}
-        known = self.journal.history.layout.heads
+        layout = self.journal.history.layout
         for name, values in head_numbers(profile).items():
-            vectors[name] = (HEADS_AXIS, _on_labels(values, head_labels(profile), known))
+            vectors[name] = (HEADS_AXIS, _on_labels(values, head_labels(profile), layout.heads))
+        for name, values in expert_numbers(profile).items():
+            vectors[name] = (EXPERTS_AXIS, _on_labels(values, expert_labels(profile), layout.experts))
         return vectors
 
     def on_axis(self, values: array[float]) -> array[float]:

@@ -52,6 +52,8 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All scores are zero before training, so the first experts are chosen by their place."""
     is_corrected: bool = False
     """A bias per expert is added before the choice, as in balancing without an auxiliary loss."""
+    expert_gradients: tuple[float, ...] = ()
+    """Norm of the gradient of each expert's matrices; empty if it is not known which parameters are theirs."""
 
     @property
     def tokens(self) -> int:
@@ -61,6 +63,12 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def used(self) -> int:
         """Experts that got a token."""
         return sum(each > 0 for each in self.load)
+
+    @property
+    def top_share(self) -> float:
+        """Share of all choices that fell on the busiest experts, as many as each token chooses; 1 if it collapsed."""
+        busiest = sorted(self.load, reverse=True)[: self.chosen]
+        return sum(busiest) / max(sum(self.load), 1)
 
 
 class RoundedAngle(msgspec.Struct, frozen=True, kw_only=True):

@@ -181,6 +181,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grad_dot_weight: float | None = None
     """$\\langle g, w \\rangle$: zero where the loss does not depend on the scale of $w$."""
     grad_non_finite: int = 0
+    grad_slices: tuple[float, ...] = ()
+    """Norms of the gradient at each index of the first axis, of stacked matrices in a pass that routes tokens."""
     unobserved: str = ""
     init: str = ""
     """What the initializers did, in words, if the model was built without weights."""

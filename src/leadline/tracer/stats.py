@@ -236,6 +236,16 @@ def count_choices(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor
     return flat.new_zeros(alternatives).scatter_add_(0, flat, torch.ones_like(flat))
 
 
+def measure_slices(grad: Tensor) -> Tensor | None:
+    """Norms at each index of the first axis of stacked matrices, as the experts of a mixture are; else None."""
+    is_stack = grad.layout is torch.strided and grad.dim() > 2 and 1 < grad.shape[0] <= MAX_CHOICES
+    if not is_stack or not grad.is_floating_point() or not grad.numel():
+        return None
+    dense, _ = _dense(grad.detach())
+    norms: Tensor = torch.linalg.vector_norm(dense.flatten(1), dim=1)
+    return norms
+
+
 def _count(x: Tensor) -> Number:
     """Return the number of nonzero elements; fetched on the CPU only."""
     count = torch.count_nonzero(x)

@@ -24,7 +24,7 @@ def read_parts(trace: Trace, case: Case | None) -> NetworkParts:
     """All parts of the traced network; `case` is the live one, None if only its trace is known."""
     return NetworkParts(
         attentions=tuple(read_attention_products(trace)),
-        routers=tuple(read_routers(trace)),
+        routers=read_routers(trace),
         angles=tuple(_rounded_angles(trace)),
         repeated=tuple(_repeated_modules(trace)),
         frozen=None if case is None else read_frozen_weights(trace, case),

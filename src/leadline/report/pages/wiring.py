@@ -13,6 +13,7 @@ from leadline.records import (
     Perturbation,
     Profile,
     Question,
+    Router,
 )
 from leadline.report.page import Column, Details, Element, Fact, FactList, Section, Spark, Table, facts
 from leadline.text import count, joined, number, plural, share
@@ -197,6 +198,45 @@ def _attention_row(attention: Attention) -> tuple[str | Spark, ...]:
         Spark(values=logits, kind="linear"),
         number(logits[hottest]),
         str(hottest),
+    )
+
+
+# Mixtures of experts, expert by expert.
+
+
+def experts_section(parts: NetworkParts | None) -> Section:
+    """The tokens and the gradient of each expert of each router."""
+    title = "Experts"
+    routers = parts.routers if parts is not None else ()
+    if not routers:
+        return Section(key="experts", title=title)
+    columns = (
+        Column(title="router", kind="name"),
+        Column(title="tokens of each expert", kind="spark", ends=("first", "last")),
+        Column(title="fewest", kind="number"),
+        Column(title="most", kind="number"),
+        Column(title="gradient of each expert", kind="spark", ends=("first", "last")),
+        Column(title="smallest", kind="number"),
+        Column(title="largest", kind="number"),
+    )
+    table: Element = Table(columns=columns, rows=tuple(map(_router_row, routers)))
+    if len(routers) > LEDGER_BLOCKS_SHOWN:
+        table = Details(title=plural(len(routers), "router"), items=(table,))
+    lead = "Share of the tokens of the batch that chose each expert, and the norm of its gradient."
+    return Section(key="experts", title=title, link="Experts", lead=lead, verbose=(table,), body=(table,))
+
+
+def _router_row(router: Router) -> tuple[str | Spark, ...]:
+    shares = tuple(each / max(router.tokens, 1) for each in router.load)
+    gradients = router.expert_gradients
+    return (
+        router.weight,
+        Spark(values=shares, kind="linear"),
+        share(min(shares)),
+        share(max(shares)),
+        Spark(values=gradients, kind="linear") if gradients else "",
+        number(min(gradients)) if gradients else "",
+        number(max(gradients)) if gradients else "",
     )
 
 
