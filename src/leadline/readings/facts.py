@@ -244,25 +244,32 @@ def read_attentions(trace: Trace, places: OpPlaces) -> Iterator[Attention]:
                 uniform=1 / probe.keys,
                 logit_var=probe.logit_var,
                 logit_max=probe.logit_max,
-                head_logits=_per_head(trace, op, probe.slice_logits, max),
-                head_purities=_per_head(trace, op, probe.slice_purities, fmean),
+                head_logits=_per_head(trace, places, op, probe.slice_logits, max),
+                head_purities=_per_head(trace, places, op, probe.slice_purities, fmean),
             )
-        elif op.name == "softmax" and _weighs_values(places, value.id):
-            yield from _softmax_attention(trace, op, value, block)
+        elif op.name == "softmax" and _weighs_values(trace, places, value.id):
+            yield from _softmax_attention(trace, places, op, block)
 
 
-def _weighs_values(places: OpPlaces, weights: int) -> bool:
-    """Whether a product or a dropout reads the softmax, directly or after a cast or a change of layout."""
-    readers = places.readers.get(weights, ())
-    return any(
-        reader.kind in ("product", "dropout")
-        or (reader.kind in ("cast", "layout") and _weighs_values(places, reader.outputs[0]))
-        for reader in readers
-    )
+def _weighs_values(trace: Trace, places: OpPlaces, weights: int) -> bool:
+    """Whether a product or a dropout reads the softmax, directly or after a cast or a change of layout.
+
+    A product with a table that the model holds, such as one of permutations, is no attention.
+    """
+    for reader in places.readers.get(weights, ()):
+        others = [trace.values[each] for each in reader.inputs if each != weights]
+        if reader.kind == "dropout":
+            return True
+        if reader.kind == "product" and any(each.source not in ("buffer", "constant") for each in others):
+            return True
+        if reader.kind in ("cast", "layout") and _weighs_values(trace, places, reader.outputs[0]):
+            return True
+    return False
 
 
-def _softmax_attention(trace: Trace, op: Op, value: Value, block: int) -> Iterator[Attention]:
+def _softmax_attention(trace: Trace, places: OpPlaces, op: Op, block: int) -> Iterator[Attention]:
     """Attention from a softmax over the last dimension whose output is multiplied with the values."""
+    value = trace.values[op.outputs[0]]
     if len(value.shape) < 3 or value.forward is None or not value.forward.ms > 0:
         return
     queries, keys = value.shape[-2:]
@@ -276,35 +283,34 @@ def _softmax_attention(trace: Trace, op: Op, value: Value, block: int) -> Iterat
         uniform=_causal_uniform(keys) if hidden else 1 / keys,
         logit_var=None if probe is None else probe.logit_var,
         logit_max=None if probe is None else probe.logit_max,
-        head_logits=() if probe is None else _per_head(trace, op, probe.slice_logits, max),
-        head_purities=() if probe is None else _per_head(trace, op, probe.slice_purities, fmean),
+        head_logits=() if probe is None else _per_head(trace, places, op, probe.slice_logits, max),
+        head_purities=() if probe is None else _per_head(trace, places, op, probe.slice_purities, fmean),
     )
 
 
 def _per_head(
-    trace: Trace, op: Op, slices: tuple[float, ...], combine: Callable[[Sequence[float]], float]
+    trace: Trace,
+    places: OpPlaces,
+    op: Op,
+    slices: tuple[float, ...],
+    combine: Callable[[Sequence[float]], float],
 ) -> tuple[float, ...]:
     """What was measured of each head, from slices that are heads, or samples times heads; empty if that is not known.
 
     `nn.MultiheadAttention` puts samples and heads into one axis before the softmax, and separates them after it.
     """
-    shape = trace.values[op.inputs[0]].shape
-    if len(shape) == 4 or not slices:
+    if len(trace.values[op.inputs[0]].shape) == 4 or not slices:
         return slices
-    heads = _heads_beside(trace, op, len(slices))
+    heads = _heads_beside(trace, places, op, len(slices))
     return tuple(combine(slices[head::heads]) for head in range(heads or 0))
 
 
-def _heads_beside(trace: Trace, op: Op, slices: int) -> int | None:
+def _heads_beside(trace: Trace, places: OpPlaces, op: Op, slices: int) -> int | None:
     """The heads of a tensor (samples, heads, ...) that is rearranged into what the op reads, or from what it writes."""
-    neighbors = [
-        value
-        for other in trace.ops
-        if other.kind == "layout"
-        for read, written in ((other.inputs[:1], other.outputs),)
-        if {*read, *written} & {*op.inputs, *op.outputs}
-        for value in (*read, *written)
-    ]
+    before = trace.values[op.inputs[0]].op
+    neighbors = [] if before is None or trace.ops[before].kind != "layout" else [*trace.ops[before].inputs]
+    for reader in places.readers.get(op.outputs[0], ()):
+        neighbors += reader.outputs if reader.kind == "layout" else ()
     for shape in (trace.values[each].shape for each in neighbors):
         if len(shape) == 4 and shape[0] * shape[1] == slices:
             return shape[1]

@@ -71,6 +71,33 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(busiest) / max(sum(self.load), 1)
 
 
+class StreamMixing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    r"""Parallel streams that a small matrix mixes in each layer, $X \leftarrow A X + b f(X)$ (hyper-connections)."""
+
+    site: OpSite
+    """The first of the products."""
+    last: str
+    """The module of the last one."""
+    streams: int
+    layers: int
+    """Products in a row."""
+    forward_gain: float
+    """Largest sum of magnitudes in a row of the product of all matrices: 1 if they are stochastic."""
+    backward_gain: float
+    """The same for the columns, which is the gain of the gradient."""
+    row_error: float
+    """Largest distance from 1 of the sum of a row of one matrix, over all layers and tokens."""
+    column_error: float
+    is_normalized: bool = False
+    """Rows and columns of the matrices are normalized, so that both should sum to 1."""
+    spread: float
+    """Share of the streams' second moment that they do not have in common, the largest of all layers."""
+    gradient_spread: float | None = None
+    """The same for the gradient; None if it was not measured."""
+    writes: int = 0
+    """Layers after the first in which something other than zero is added to the mixed streams."""
+
+
 class RoundedAngle(msgspec.Struct, frozen=True, kw_only=True):
     """An argument of a sine or cosine in a dtype that cannot hold it."""
 
@@ -120,6 +147,7 @@ class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     attentions: tuple[AttentionProduct, ...] = ()
     routers: tuple[Router, ...] = ()
+    mixings: tuple[StreamMixing, ...] = ()
     angles: tuple[RoundedAngle, ...] = ()
     repeated: tuple[RepeatedModule, ...] = ()
     frozen: FrozenWeights | None = None

@@ -71,6 +71,21 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True):
     """The purity of each of these slices."""
 
 
+class Mixing(msgspec.Struct, frozen=True, kw_only=True):
+    r"""A product $M X$ of parallel streams $X$ with a small square matrix $M$, which may differ from token to token."""
+
+    streams: int
+    matrix: tuple[float, ...]
+    """$M$, row by row; the mean over tokens."""
+    row_error: float
+    """Largest distance from 1 of the sum of a row, over all tokens."""
+    column_error: float
+    spread: float
+    """Share of the second moment of the result that the streams do not have in common; 0 if all are equal."""
+    gradient_spread: float | None = None
+    """The same share of the gradient of the result; None if it has none."""
+
+
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the user's code."""
 
@@ -105,6 +120,8 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """For the output of a loss of classes that takes no mean: the number of targets that are not ignored."""
     choices: tuple[int, ...] = ()
     """For the indices that a topk, max or argmax returns over few elements: how often it chose each of them."""
+    mixing: Mixing | None = None
+    """For the product of a small square matrix and what may be parallel streams: what was measured of both."""
     unobserved: str = ""
     """Why statistics are missing where one would expect them."""
 

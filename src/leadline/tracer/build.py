@@ -15,8 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leadline.ops.table import Role, resolve_kind
-from leadline.records import Attended, Gap, Module, Op, Parameter, Source, Stats, Trace, Units, Value
+from leadline.records import Attended, Gap, Mixing, Module, Op, Parameter, Source, Stats, Trace, Units, Value
 from leadline.tracer import stats
+from leadline.tracer.mixing import fetch_mixings
 from leadline.tracer.names import ModelIndex, Named
 from leadline.tracer.recorder import RecordedOp, Recorder
 from leadline.tracer.sharded import fill_gathered_parameters, original_class
@@ -108,6 +109,8 @@ def _pending_numbers(entries: Sequence[ValueEntry]) -> Iterator[Any]:
         yield from entry.units or ()
         yield from () if entry.attended is None else (*entry.attended.numbers, entry.attended.slices)
         yield from (entry.shared_mean, entry.summed_targets, entry.choices)
+        yield from () if entry.mixing is None else (entry.mixing.matrix, entry.mixing.numbers)
+        yield entry.gradient_spread
 
 
 def _known_number(number: stats.Number | None, known: stats.Known) -> float | None:
@@ -126,6 +129,11 @@ def _values(
     attended = _fetch_present([entry.attended for entry in entries], stats.fetch_attention, known)
     summed_targets = [_known_number(entry.summed_targets, known) for entry in entries]
     choices = [() if each.choices is None else tuple(map(int, known[id(each.choices)])) for each in entries]
+    mixings = _fetch_present(
+        [None if each.mixing is None else (each.mixing, each.gradient_spread) for each in entries],
+        fetch_mixings,
+        known,
+    )
     readers = Counter(value for op in ops for value in op.inputs)
     for value, entry in enumerate(
         entries
@@ -138,7 +146,16 @@ def _values(
             backward[value] = backward[original] if readers[original] == 1 else None
             entry.unobserved = entry.unobserved or entries[original].unobserved
     rows = zip(
-        entries, forward, backward, units, shared_means, attended, summed_targets, choices, strict=True
+        entries,
+        forward,
+        backward,
+        units,
+        shared_means,
+        attended,
+        summed_targets,
+        choices,
+        mixings,
+        strict=True,
     )
     return tuple(_value(number, *row) for number, row in enumerate(rows))
 
@@ -153,6 +170,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     attended: Attended | None,
     summed_targets: float | None,
     choices: tuple[int, ...],
+    mixing: Mixing | None,
 ) -> Value:
     return Value(
         id=number,
@@ -168,6 +186,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
         attended=attended,
         summed_targets=summed_targets,
         choices=choices,
+        mixing=mixing,
         unobserved=entry.unobserved,
     )
 

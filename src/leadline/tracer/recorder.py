@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
-from leadline.tracer import stats
+from leadline.tracer import mixing, stats
 from leadline.tracer.calls import (
     CallStack,
     OpPlan,
@@ -187,6 +187,11 @@ class Recorder(TorchFunctionMode):
                 self.table.entries[op.outputs[0]].attended = attended
             elif plan.callable in stats.CLASS_LOSSES and not self._unmeasured:
                 self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
+            elif plan.name in mixing.PRODUCTS and not self._unmeasured:
+                product = mixing.find_stream_product(plan.name, args, outputs[0])
+                if product is not None:
+                    measured, _ = stats.attempt(mixing.measure_mixing, outputs[0], product)
+                    self.table.entries[op.outputs[0]].mixing = measured
             elif plan.name in stats.CHOICES and not self._unmeasured:
                 self.table.entries[op.outputs[-1]].choices = stats.count_choices(tensors, outputs)
 

@@ -268,6 +268,14 @@ def _part_rows(parts: NetworkParts) -> Iterator[tuple[str, str, str]]:
         load = f"{router.used} of {router.experts} experts get a token, {router.chosen} per token"
         balance = "balanced" if router.is_balanced or router.is_corrected else "nothing balances the load"
         yield "router", router.site.module or "the model", f"{load}; {balance}"
+    for mixing in parts.mixings:
+        gains = f"gain {number(mixing.forward_gain)} forward, {number(mixing.backward_gain)} backward"
+        differ = f"{share(mixing.spread)} of the signal differs between streams"
+        yield (
+            "streams",
+            mixing.site.module or "the model",
+            f"{mixing.streams} in {mixing.layers} layers; {gains}; {differ}",
+        )
     for angle in parts.angles:
         steps = f"steps of {number(angle.spacing)} radians at {number(angle.largest)}"
         yield "angles", angle.site.module or "the model", f"{angle.dtype}: {steps}"
