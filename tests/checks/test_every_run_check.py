@@ -146,4 +146,7 @@ VECTORS = (
     "branch_skip",
     "attention_logit",
     "attention_entropy",
+    "head_logit",
+    "expert_tokens",
+    "expert_grad_norm",
 )

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 
 import leadline
 from leadline.nn import SCHEMES, Encoder, LanguageModel, Options, Residual
+from leadline.nn.scheme import Place
 from leadline.nn.streams import STREAMS, ConstrainedConnection, DepthAttention, DynamicTanh, open_stream
 
 NEW = [name for name, row in SCHEMES.items() if not row.is_weighted_sum]
 LIKE_PRE_NORM = ("attention-residuals", "hyper-connections", "mhc", "mhc-lite", "gpas")
+PLACE = Place(index=0, depth=4)
 x = torch.randn(2, 6, 32, generator=torch.Generator().manual_seed(5))
 
 
@@ -36,7 +38,7 @@ def test_attention_over_depth_is_the_published_formula():
 
 @pytest.mark.parametrize("lite", [False, True])
 def test_rows_and_columns_of_a_constrained_mixing_sum_to_one(lite: bool):
-    connection = ConstrainedConnection(16, lite=lite)
+    connection = ConstrainedConnection(16, PLACE, lite=lite)
     nn.init.normal_(connection.project, std=0.02)
     nn.init.normal_(connection.base)
     nn.init.ones_(connection.gates)
@@ -49,7 +51,7 @@ def test_rows_and_columns_of_a_constrained_mixing_sum_to_one(lite: bool):
 
 
 def test_the_product_of_constrained_mixings_never_grows():
-    connection = ConstrainedConnection(16, lite=True)
+    connection = ConstrainedConnection(16, PLACE, lite=True)
     nn.init.normal_(connection.base)
     product = torch.eye(STREAMS)
     for _ in range(50):

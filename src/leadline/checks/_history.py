@@ -34,7 +34,11 @@ NOT_OPTIMIZED = -3.0
 NOT_MEASURED = -1.0
 
 PARAMETER_METRICS = ("grad_norm", "update_norm", "weight_norm")
-"""Vectors over parameters. All other vectors run over blocks."""
+"""Vectors over parameters."""
+HEAD_METRICS = ("head_logit",)
+"""Vectors over the heads of all attentions."""
+EXPERT_METRICS = ("expert_tokens", "expert_grad_norm")
+"""Vectors over the experts of all routers. All other vectors run over blocks."""
 
 T = TypeVar("T")
 Recording = tuple[int, "array[float]"]
@@ -43,10 +47,14 @@ Recording = tuple[int, "array[float]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLayout:
-    """The names along the two axes of a run, and what is known about each parameter."""
+    """The names along the axes of a run, and what is known about each parameter."""
 
     parameters: tuple[str, ...] = ()
     blocks: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
+    """The heads of all attentions: the module, a space and the number of the head."""
+    experts: tuple[str, ...] = ()
+    """The experts of all routers: the weight of the router, a space and the number of the expert."""
     parameter_blocks: tuple[int | None, ...] = ()
     """The index of the block that holds each parameter; empty if the depth axis is not known."""
     invariant: tuple[bool, ...] = ()
@@ -58,6 +66,14 @@ class RunLayout:
     settling: tuple[float, ...] = ()
     """Steps in which each of these parameters reaches equilibrium at learning rate 1, which are inversely proportional
     to the rate; empty if not known."""
+
+    def labels(self, metric: str) -> tuple[str, ...]:
+        """The names along the axis of a vector."""
+        if metric in PARAMETER_METRICS:
+            return self.parameters
+        if metric in HEAD_METRICS:
+            return self.heads
+        return self.experts if metric in EXPERT_METRICS else self.blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,13 +190,10 @@ class History:
         """
         known, self.layout = self.layout, layout
         for name, series in self._vectors.items():
-            by_parameter = name in PARAMETER_METRICS
-            if by_parameter:
-                before, now = known.parameters, layout.parameters
-            else:
-                before, now = known.blocks, layout.blocks
+            before, now = known.labels(name), layout.labels(name)
             if before != now:
-                series.realign(label_positions(before, now), FROZEN if by_parameter else NOT_MEASURED)
+                missing = FROZEN if name in PARAMETER_METRICS else NOT_MEASURED
+                series.realign(label_positions(before, now), missing)
 
     def extend(self, samples: Iterable[Sample]) -> History:
         for sample in samples:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from leadline.checks._attention import saturated_heads
 from leadline.checks.model.attention_collapse import MAX_PURITY
 from leadline.fixes._engine.branches import AttentionSite, attention_sites
 from leadline.fixes._engine.fix import FixContext, Plan, fix
@@ -29,11 +30,12 @@ def qk_norm(context: FixContext) -> Iterator[Plan]:
     r"""Normalizes queries and keys per head, so that attention logits stay bounded throughout training.
 
     ## What it does
-    If any attention of the pass has logits with a variance above 4, or gives nearly all weight to one key, every
-    attention gets an `nn.RMSNorm` over the features of a head for its queries, and one for its keys. Projections that
-    are separate modules (`q_proj`, `query`) get a forward hook. `nn.MultiheadAttention`, the attention of `leadline.nn`
-    and modules that call `F.scaled_dot_product_attention` on a packed projection (GPT-2, timm) get the norms inside.
-    For attention that is written out on a packed projection it shows the lines to add.
+    If any attention of the pass has logits with a variance above 4, or gives nearly all weight to one key (also in a
+    single head with logits above 100), every attention gets an `nn.RMSNorm` over the features of a head for its
+    queries, and one for its keys. Projections that are separate modules (`q_proj`, `query`) get a forward hook.
+    `nn.MultiheadAttention`, the attention of `leadline.nn` and modules that call `F.scaled_dot_product_attention` on a
+    packed projection (GPT-2, timm) get the norms inside. For attention that is written out on a packed projection it
+    shows the lines to add.
 
     ## Why it works
     With queries and keys of unit mean square a logit is at most $\sqrt d$, and its variance is 1 for random directions
@@ -65,7 +67,7 @@ def qk_norm(context: FixContext) -> Iterator[Plan]:
 
 
 def _is_sharp(attention: Attention) -> bool:
-    if attention.purity > MAX_PURITY:
+    if attention.purity > MAX_PURITY or saturated_heads(attention, MAX_PURITY):
         return True
     return attention.logit_var is not None and attention.logit_var > MAX_LOGIT_VARIANCE
 

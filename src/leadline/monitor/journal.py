@@ -87,6 +87,10 @@ class Journal:
         self.axis("parameters", layout.parameters)
         if layout.blocks:
             self.axis("blocks", layout.blocks)
+        if layout.heads:
+            self.axis("heads", layout.heads)
+        if layout.experts:
+            self.axis("experts", layout.experts)
 
     def add_step(
         self, step: int, scalars: dict[str, float], vectors: Mapping[str, tuple[str, Any]]

@@ -17,6 +17,8 @@ from leadline.records import Attention, DepthBlock, ParamGroup, Profile
 from leadline.records import Optimizer as OptimizerRecord
 
 AXIS = "blocks"
+HEADS_AXIS = "heads"
+EXPERTS_AXIS = "experts"
 Numbers = dict[str, "array[float]"]
 
 
@@ -92,6 +94,38 @@ def _largest_by_block(
     return values
 
 
+def head_labels(profile: Profile) -> tuple[str, ...]:
+    """Return "module number" for each head of each attention whose heads are known."""
+    attentions = profile.facts.attentions if profile.facts is not None else ()
+    return tuple(f"{each.module} {head}" for each in attentions for head in range(len(each.head_logits)))
+
+
+def head_numbers(profile: Profile) -> Numbers:
+    """Return the largest logit of each head, in the order of `head_labels`."""
+    attentions = profile.facts.attentions if profile.facts is not None else ()
+    logits = [logit for each in attentions for logit in each.head_logits]
+    return {"head_logit": array("f", logits)} if logits else {}
+
+
+def expert_labels(profile: Profile) -> tuple[str, ...]:
+    """Return "weight number" for each expert of each router."""
+    routers = profile.parts.routers if profile.parts is not None else ()
+    return tuple(f"{each.weight} {expert}" for each in routers for expert in range(each.experts))
+
+
+def expert_numbers(profile: Profile) -> Numbers:
+    """Return the tokens and the gradient norm of each expert, in the order of `expert_labels`."""
+    routers = profile.parts.routers if profile.parts is not None else ()
+    if not routers:
+        return {}
+    unknown = [NOT_MEASURED]
+    gradients = [each.expert_gradients or unknown * each.experts for each in routers]
+    numbers = {"expert_tokens": array("f", [tokens for each in routers for tokens in each.load])}
+    if any(each.expert_gradients for each in routers):
+        numbers["expert_grad_norm"] = array("f", [norm for each in gradients for norm in each])
+    return numbers
+
+
 # What run checks need to know of each parameter: its block, its symmetry and its equilibrium under weight decay.
 
 T = TypeVar("T")
@@ -103,6 +137,8 @@ def layout_of(parameters: tuple[str, ...], profile: Profile) -> RunLayout:
     layout = RunLayout(
         parameters=parameters,
         blocks=block_labels(profile),
+        heads=head_labels(profile),
+        experts=expert_labels(profile),
         parameter_blocks=tuple(block_of.get(name) for name in parameters),
     )
     return layout if profile.symmetry is None else _with_symmetry(layout, profile)
@@ -128,7 +164,13 @@ def merge_layouts(known: RunLayout, new: RunLayout) -> RunLayout:
 
     pairs = zip_longest(moved.parameter_blocks, new.parameter_blocks)
     source = new if new.invariant else moved
-    return replace(source, blocks=blocks, parameter_blocks=tuple(position(*pair) for pair in pairs))
+    return replace(
+        source,
+        blocks=blocks,
+        heads=merge_labels(known.heads, new.heads),
+        experts=merge_labels(known.experts, new.experts),
+        parameter_blocks=tuple(position(*pair) for pair in pairs),
+    )
 
 
 def move_layout(known: RunLayout, parameters: tuple[str, ...]) -> RunLayout:
@@ -168,10 +210,8 @@ def _with_symmetry(layout: RunLayout, profile: Profile) -> RunLayout:
     invariant = set(profile.symmetry.invariant)
     by_name = _equilibria(profile) if profile.optimizer is not None else {}
     equilibria = [by_name.get(name) if name in invariant else None for name in layout.parameters]
-    return RunLayout(
-        parameters=layout.parameters,
-        blocks=layout.blocks,
-        parameter_blocks=layout.parameter_blocks,
+    return replace(
+        layout,
         invariant=tuple(name in invariant for name in layout.parameters),
         rotation=tuple(None if each is None else each.angle for each in equilibria),
         settling=tuple(0.0 if each is None else each.steps for each in equilibria),

@@ -21,14 +21,21 @@ from leadline.monitor.hooks import DetachableHook, EagerHook, takes_hooks
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import (
     AXIS,
+    EXPERTS_AXIS,
+    HEADS_AXIS,
     block_labels,
     block_numbers,
+    expert_labels,
+    expert_numbers,
+    head_labels,
+    head_numbers,
     layout_of,
     merge_layouts,
 )
 from leadline.monitor.replay import Replay
 from leadline.readings.profile import read_profile
-from leadline.records import Anomaly, Profile, Trace
+from leadline.readings.wiring.routing import read_routers
+from leadline.records import Anomaly, NetworkParts, Profile, Trace
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.tracer.inputs import unwrap
@@ -335,9 +342,10 @@ class Samples:
         """True if the weights were not finite in the last pass."""
 
     def add(self, step: int, trace: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
-        """Return the block metrics of the pass, as vectors with their axis."""
+        """Return the metrics of blocks, heads and experts in this pass, as vectors with their axis."""
         with preserve_process_state():
             profile, _ = read_profile(trace)
+            profile = replace(profile, parts=NetworkParts(routers=read_routers(trace)))
         self.profile = profile
         self.journal.add_event(step, "sample", f"{len(trace.ops)} ops", {"blocks": len(profile.blocks)})
         self.last = (step, trace)
@@ -349,19 +357,22 @@ class Samples:
         if not has_bad_weights:  # a report on non-finite weights says nothing
             self._waiting = [*self._waiting[:1], self.last]
         self._had_bad_weights = has_bad_weights
-        if block_labels(profile) != self.journal.history.layout.blocks:
-            self.journal.set_layout(
-                merge_layouts(self.journal.history.layout, layout_of(parameters, profile))
-            )
-        return {name: (AXIS, self.on_axis(values)) for name, values in block_numbers(profile).items()}
+        layout = self.journal.history.layout
+        labels = block_labels(profile), head_labels(profile), expert_labels(profile)
+        if labels != (layout.blocks, layout.heads, layout.experts):
+            self.journal.set_layout(merge_layouts(layout, layout_of(parameters, profile)))
+        vectors = {name: (AXIS, self.on_axis(values)) for name, values in block_numbers(profile).items()}
+        layout = self.journal.history.layout
+        for name, values in head_numbers(profile).items():
+            vectors[name] = (HEADS_AXIS, _on_labels(values, head_labels(profile), layout.heads))
+        for name, values in expert_numbers(profile).items():
+            vectors[name] = (EXPERTS_AXIS, _on_labels(values, expert_labels(profile), layout.experts))
+        return vectors
 
     def on_axis(self, values: array[float]) -> array[float]:
         """Return values of the last pass's blocks at their positions among all known blocks."""
         labels = () if self.profile is None else block_labels(self.profile)
-        axis = self.journal.history.layout.blocks
-        return (
-            values if labels == axis else realigned_row(values, label_positions(labels, axis), NOT_MEASURED)
-        )
+        return _on_labels(values, labels, self.journal.history.layout.blocks)
 
     def _report_origin(self, step: int, profile: Profile) -> None:
         """Record where a non-finite value came from: the op of this pass, and what happened in earlier steps."""
@@ -399,6 +410,10 @@ class Samples:
         known = self.journal.history.layout
         self.journal.set_layout(merge_layouts(known, layout_of(known.parameters, profile)))
         return self.journal.add_report(step, self.report)
+
+
+def _on_labels(values: array[float], labels: tuple[str, ...], axis: tuple[str, ...]) -> array[float]:
+    return values if labels == axis else realigned_row(values, label_positions(labels, axis), NOT_MEASURED)
 
 
 def _has_bad_weights(profile: Profile, parameters: tuple[str, ...]) -> bool:

@@ -178,13 +178,14 @@ class ConstrainedConnection(nn.Module):
     makes $A$ by Sinkhorn iterations on $\exp$ of its logits; mHC-lite (Yang and Gao 2026, arXiv 2601.05732) as a
     softmax-weighted mean of all permutation matrices, which is doubly stochastic exactly.
 
-    The biases are chosen so that at the start $c$ reads the mean of the streams, $b$ is 1 and $A$ is nearly the
-    identity: the function of pre-norm.
+    The biases are chosen so that at the start $c$ reads mostly one stream in turn, with weights that sum to 1, $b$ is 1
+    and $A$ is nearly the identity: as all streams are still equal, the function of pre-norm. Reading all streams alike
+    would give them the same gradient, and they would stay equal.
     """
 
     permutations: Tensor
 
-    def __init__(self, width: int, *, lite: bool) -> None:
+    def __init__(self, width: int, place: Place, *, lite: bool) -> None:
         super().__init__()
         self.lite = lite
         self.norm = nn.RMSNorm(STREAMS * width, eps=EPS, elementwise_affine=False)
@@ -196,7 +197,7 @@ class ConstrainedConnection(nn.Module):
         self.project = nn.Parameter(torch.zeros(sum(self.sizes), STREAMS * width))
         self.gates = nn.Parameter(torch.full((3,), INITIAL_GATE))
         self.base = nn.Parameter(
-            torch.cat((_logit(1 / STREAMS), torch.zeros(STREAMS), self._start_of_mix(mixes)))
+            torch.cat((_start_of_reads(place), torch.zeros(STREAMS), self._start_of_mix(mixes)))
         )
 
     def _start_of_mix(self, size: int) -> Tensor:
@@ -234,8 +235,15 @@ class ConstrainedConnection(nn.Module):
 NEAR_IDENTITY = 6.0
 
 
-def _logit(share: float) -> Tensor:
-    return torch.full((STREAMS,), share).logit()
+# Heuristic: the share of the stream that a layer mostly reads; the others share the rest, so that each has a gradient.
+MAIN_SHARE = 0.7
+
+
+def _start_of_reads(place: Place) -> Tensor:
+    """Logits of reading weights that sum to 1: most of one stream in turn, and a little of the others."""
+    shares = torch.full((STREAMS,), (1 - MAIN_SHARE) / (STREAMS - 1))
+    shares[(place.number - 1) % STREAMS] = MAIN_SHARE
+    return shares.logit()
 
 
 def _unit(x: Tensor, axis: int) -> Tensor:
@@ -255,8 +263,8 @@ def make_connection(scheme: Scheme, place: Place, width: int, norm: MakeNorm) ->
         "dual": lambda: DualStream(norm(width)),
         "siamese": lambda: SiameseStreams(width, place, norm),
         "hyper": lambda: HyperConnection(place),
-        "mhc": lambda: ConstrainedConnection(width, lite=False),
-        "mhc-lite": lambda: ConstrainedConnection(width, lite=True),
+        "mhc": lambda: ConstrainedConnection(width, place, lite=False),
+        "mhc-lite": lambda: ConstrainedConnection(width, place, lite=True),
     }
     return None if scheme.join == "sum" else kinds[scheme.join]()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import fmean
 
 import msgspec
 
@@ -244,20 +245,36 @@ def read_attentions(trace: Trace, places: OpPlaces) -> Iterator[Attention]:
                 uniform=1 / probe.keys,
                 logit_var=probe.logit_var,
                 logit_max=probe.logit_max,
+                head_logits=_per_head(trace, places, op, probe.slice_logits, max),
+                head_purities=_per_head(trace, places, op, probe.slice_purities, fmean),
             )
-        elif op.name == "softmax" and any(
-            reader.kind in ("product", "dropout") for reader in places.readers.get(value.id, ())
-        ):
-            yield from _softmax_attention(trace, op, value, block)
+        elif op.name == "softmax" and _weighs_values(trace, places, value.id):
+            yield from _softmax_attention(trace, places, op, block)
 
 
-def _softmax_attention(trace: Trace, op: Op, value: Value, block: int) -> Iterator[Attention]:
+def _weighs_values(trace: Trace, places: OpPlaces, weights: int) -> bool:
+    """Whether a product or a dropout reads the softmax, directly or after a cast or a change of layout.
+
+    A product with a table that the model holds, such as one of permutations, is no attention.
+    """
+    for reader in places.readers.get(weights, ()):
+        others = [trace.values[each] for each in reader.inputs if each != weights]
+        if reader.kind == "dropout":
+            return True
+        if reader.kind == "product" and any(each.source not in ("buffer", "constant") for each in others):
+            return True
+        if reader.kind in ("cast", "layout") and _weighs_values(trace, places, reader.outputs[0]):
+            return True
+    return False
+
+
+def _softmax_attention(trace: Trace, places: OpPlaces, op: Op, block: int) -> Iterator[Attention]:
     """Attention from a softmax over the last dimension whose output is multiplied with the values."""
+    value = trace.values[op.outputs[0]]
     if len(value.shape) < 3 or value.forward is None or not value.forward.ms > 0:
         return
     queries, keys = value.shape[-2:]
-    logits = trace.values[op.inputs[0]].forward
-    masked = logits is None or logits.non_finite > 0 or logits.abs_max > 1e4
+    probe = value.attended
     hidden = value.forward.zero_share > 0.1 and queries == keys
     yield Attention(
         block=block,
@@ -265,9 +282,40 @@ def _softmax_attention(trace: Trace, op: Op, value: Value, block: int) -> Iterat
         keys=keys,
         purity=value.forward.ms * keys,
         uniform=_causal_uniform(keys) if hidden else 1 / keys,
-        logit_var=None if masked or logits is None else logits.var,
-        logit_max=None if masked or logits is None else logits.abs_max,
+        logit_var=None if probe is None else probe.logit_var,
+        logit_max=None if probe is None else probe.logit_max,
+        head_logits=() if probe is None else _per_head(trace, places, op, probe.slice_logits, max),
+        head_purities=() if probe is None else _per_head(trace, places, op, probe.slice_purities, fmean),
     )
+
+
+def _per_head(
+    trace: Trace,
+    places: OpPlaces,
+    op: Op,
+    slices: tuple[float, ...],
+    combine: Callable[[Sequence[float]], float],
+) -> tuple[float, ...]:
+    """What was measured of each head, from slices that are heads, or samples times heads; empty if that is not known.
+
+    `nn.MultiheadAttention` puts samples and heads into one axis before the softmax, and separates them after it.
+    """
+    if len(trace.values[op.inputs[0]].shape) == 4 or not slices:
+        return slices
+    heads = _heads_beside(trace, places, op, len(slices))
+    return tuple(combine(slices[head::heads]) for head in range(heads or 0))
+
+
+def _heads_beside(trace: Trace, places: OpPlaces, op: Op, slices: int) -> int | None:
+    """The heads of a tensor (samples, heads, ...) that is rearranged into what the op reads, or from what it writes."""
+    before = trace.values[op.inputs[0]].op
+    neighbors = [] if before is None or trace.ops[before].kind != "layout" else [*trace.ops[before].inputs]
+    for reader in places.readers.get(op.outputs[0], ()):
+        neighbors += reader.outputs if reader.kind == "layout" else ()
+    for shape in (trace.values[each].shape for each in neighbors):
+        if len(shape) == 4 and shape[0] * shape[1] == slices:
+            return shape[1]
+    return None
 
 
 def _causal_uniform(keys: int) -> float:

@@ -46,6 +46,7 @@ from leadline.records.parts import (
     RepeatedModule,
     RoundedAngle,
     Router,
+    StreamMixing,
     UnwrittenTensor,
 )
 from leadline.records.profile import (
@@ -93,6 +94,7 @@ from leadline.records.trace import (
     CutKind,
     Gap,
     GraphExit,
+    Mixing,
     Module,
     Op,
     Optimizer,
@@ -194,6 +196,7 @@ __all__ = [
     "LowRankTerm",
     "Margin",
     "Measure",
+    "Mixing",
     "ModelFacts",
     "Module",
     "NetworkParts",
@@ -242,6 +245,7 @@ __all__ = [
     "State",
     "Stats",
     "Stream",
+    "StreamMixing",
     "Symmetry",
     "TargetOffset",
     "Theory",

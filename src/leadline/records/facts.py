@@ -63,6 +63,10 @@ class Attention(msgspec.Struct, frozen=True, kw_only=True):
     """Variance of a query's logits over the keys; None if not measured."""
     logit_max: float | None = None
     """Largest magnitude of a logit; None if not measured."""
+    head_logits: tuple[float, ...] = ()
+    """Largest magnitude of a logit in each head; empty if the heads are not known."""
+    head_purities: tuple[float, ...] = ()
+    """The purity of each head."""
 
 
 class Recurrence(msgspec.Struct, frozen=True, kw_only=True):

@@ -52,6 +52,8 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All scores are zero before training, so the first experts are chosen by their place."""
     is_corrected: bool = False
     """A bias per expert is added before the choice, as in balancing without an auxiliary loss."""
+    expert_gradients: tuple[float, ...] = ()
+    """Norm of the gradient of each expert's matrices; empty if it is not known which parameters are theirs."""
 
     @property
     def tokens(self) -> int:
@@ -61,6 +63,39 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def used(self) -> int:
         """Experts that got a token."""
         return sum(each > 0 for each in self.load)
+
+    @property
+    def top_share(self) -> float:
+        """Share of all choices that fell on the busiest experts, as many as each token chooses; 1 if it collapsed."""
+        busiest = sorted(self.load, reverse=True)[: self.chosen]
+        return sum(busiest) / max(sum(self.load), 1)
+
+
+class StreamMixing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    r"""Parallel streams that a small matrix mixes in each layer, $X \leftarrow A X + b f(X)$ (hyper-connections)."""
+
+    site: OpSite
+    """The first of the products."""
+    last: str
+    """The module of the last one."""
+    streams: int
+    layers: int
+    """Products in a row."""
+    forward_gain: float
+    """Largest sum of magnitudes in a row of the product of all matrices: 1 if they are stochastic."""
+    backward_gain: float
+    """The same for the columns, which is the gain of the gradient."""
+    row_error: float
+    """Largest distance from 1 of the sum of a row of one matrix, over all layers and tokens."""
+    column_error: float
+    is_normalized: bool = False
+    """Rows and columns of the matrices are normalized, so that both should sum to 1."""
+    spread: float
+    """Share of the streams' second moment that they do not have in common, the largest of all layers."""
+    gradient_spread: float | None = None
+    """The same for the gradient; None if it was not measured."""
+    writes: int = 0
+    """Layers after the first in which something other than zero is added to the mixed streams."""
 
 
 class RoundedAngle(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +147,7 @@ class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     attentions: tuple[AttentionProduct, ...] = ()
     routers: tuple[Router, ...] = ()
+    mixings: tuple[StreamMixing, ...] = ()
     angles: tuple[RoundedAngle, ...] = ()
     repeated: tuple[RepeatedModule, ...] = ()
     frozen: FrozenWeights | None = None

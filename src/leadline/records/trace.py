@@ -54,7 +54,7 @@ class Units(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attended(msgspec.Struct, frozen=True, kw_only=True):
-    r"""How a fused attention spreads over its keys, measured on a few queries; $p$ are the weights of one query."""
+    r"""How an attention spreads over its keys, measured on a few queries; $p$ are the weights of one query."""
 
     keys: int
     purity: float
@@ -65,6 +65,25 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True):
     """Variance of a query's logits over the keys, averaged over the queries."""
     logit_max: float | None = None
     """Largest magnitude of an unmasked logit."""
+    slice_logits: tuple[float, ...] = ()
+    """The same for each head where the logits have an axis of heads, else for each index of their first axis."""
+    slice_purities: tuple[float, ...] = ()
+    """The purity of each of these slices."""
+
+
+class Mixing(msgspec.Struct, frozen=True, kw_only=True):
+    r"""A product $M X$ of parallel streams $X$ with a small square matrix $M$, which may differ from token to token."""
+
+    streams: int
+    matrix: tuple[float, ...]
+    """$M$, row by row; the mean over tokens."""
+    row_error: float
+    """Largest distance from 1 of the sum of a row, over all tokens."""
+    column_error: float
+    spread: float
+    """Share of the second moment of the result that the streams do not have in common; 0 if all are equal."""
+    gradient_spread: float | None = None
+    """The same share of the gradient of the result; None if it has none."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,11 +115,13 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     As a share of the second moment it is 1 if all samples are equal, and one over their number if they are independent.
     """
     attended: Attended | None = None
-    """For the output of a fused attention: how its queries spread over their keys."""
+    """For the output of a fused attention, or of a softmax over keys: how queries spread over their keys."""
     summed_targets: float | None = None
     """For the output of a loss of classes that takes no mean: the number of targets that are not ignored."""
     choices: tuple[int, ...] = ()
     """For the indices that a topk, max or argmax returns over few elements: how often it chose each of them."""
+    mixing: Mixing | None = None
+    """For the product of a small square matrix and what may be parallel streams: what was measured of both."""
     unobserved: str = ""
     """Why statistics are missing where one would expect them."""
 
@@ -177,6 +198,8 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grad_dot_weight: float | None = None
     """$\\langle g, w \\rangle$: zero where the loss does not depend on the scale of $w$."""
     grad_non_finite: int = 0
+    grad_slices: tuple[float, ...] = ()
+    """Norms of the gradient at each index of the first axis, of stacked matrices in a pass that routes tokens."""
     unobserved: str = ""
     init: str = ""
     """What the initializers did, in words, if the model was built without weights."""

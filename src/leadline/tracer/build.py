@@ -15,8 +15,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leadline.ops.table import Role, resolve_kind
-from leadline.records import Attended, Gap, Module, Op, Parameter, Source, Stats, Trace, Units, Value
+from leadline.records import Attended, Gap, Mixing, Module, Op, Parameter, Source, Stats, Trace, Units, Value
 from leadline.tracer import stats
+from leadline.tracer.mixing import fetch_mixings
 from leadline.tracer.names import ModelIndex, Named
 from leadline.tracer.recorder import RecordedOp, Recorder
 from leadline.tracer.sharded import fill_gathered_parameters, original_class
@@ -45,7 +46,8 @@ def build_trace(
     )
     roles = _roles(recorded, entries)
     ops = tuple(_op(index, op, roles, entries) for index, op in enumerate(recorded))
-    measured = _measure_parameters(model_index, grads)
+    has_choices = any(entry.choices is not None for entry in entries)
+    measured = _measure_parameters(model_index, grads, has_choices=has_choices)
     known = stats.transfer((*_pending_numbers(entries), *_flat(measured), fields["loss"]))
     values = _values(entries, recorded, known)
     parameters = _read_parameters(model_index, measured, ops, known)
@@ -105,8 +107,10 @@ def _pending_numbers(entries: Sequence[ValueEntry]) -> Iterator[Any]:
         yield from entry.forward or ()
         yield from entry.backward or ()
         yield from entry.units or ()
-        yield from () if entry.attended is None else entry.attended.numbers
+        yield from () if entry.attended is None else (*entry.attended.numbers, entry.attended.slices)
         yield from (entry.shared_mean, entry.summed_targets, entry.choices)
+        yield from () if entry.mixing is None else (entry.mixing.matrix, entry.mixing.numbers)
+        yield entry.gradient_spread
 
 
 def _known_number(number: stats.Number | None, known: stats.Known) -> float | None:
@@ -125,6 +129,11 @@ def _values(
     attended = _fetch_present([entry.attended for entry in entries], stats.fetch_attention, known)
     summed_targets = [_known_number(entry.summed_targets, known) for entry in entries]
     choices = [() if each.choices is None else tuple(map(int, known[id(each.choices)])) for each in entries]
+    mixings = _fetch_present(
+        [None if each.mixing is None else (each.mixing, each.gradient_spread) for each in entries],
+        fetch_mixings,
+        known,
+    )
     readers = Counter(value for op in ops for value in op.inputs)
     for value, entry in enumerate(
         entries
@@ -137,7 +146,16 @@ def _values(
             backward[value] = backward[original] if readers[original] == 1 else None
             entry.unobserved = entry.unobserved or entries[original].unobserved
     rows = zip(
-        entries, forward, backward, units, shared_means, attended, summed_targets, choices, strict=True
+        entries,
+        forward,
+        backward,
+        units,
+        shared_means,
+        attended,
+        summed_targets,
+        choices,
+        mixings,
+        strict=True,
     )
     return tuple(_value(number, *row) for number, row in enumerate(rows))
 
@@ -152,6 +170,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     attended: Attended | None,
     summed_targets: float | None,
     choices: tuple[int, ...],
+    mixing: Mixing | None,
 ) -> Value:
     return Value(
         id=number,
@@ -167,6 +186,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
         attended=attended,
         summed_targets=summed_targets,
         choices=choices,
+        mixing=mixing,
         unobserved=entry.unobserved,
     )
 
@@ -225,19 +245,31 @@ class _MeasuredParameters(NamedTuple):
     grads: list[stats.RawStats | None]
     products: list[stats.Number | None]
     r"""$\langle g, w \rangle$ of each pair; None where one of the two cannot be read."""
+    slices: list[Tensor | None]
+    """Norms of the slices of each gradient of stacked matrices; None where the pass routes nothing."""
 
 
 def _measure_parameters(
-    model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None
+    model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None, *, has_choices: bool
 ) -> _MeasuredParameters:
-    """Measure all parameters and their gradients. `grads` is by `id`; None if no backward pass ran."""
+    """Measure all parameters and their gradients. `grads` is by `id`; None if no backward pass ran.
+
+    With `has_choices` the pass may route tokens to experts, whose matrices are often stacked in one parameter.
+    """
     weights = [each.item for each in model_index.parameters.values()]
     gradients = [None if grads is None else grads.get(id(weight)) for weight in weights]
     reasons = [stats.unobservable(weight) for weight in weights]
     readable = [None if reason else weight for weight, reason in zip(weights, reasons, strict=True)]
     readable_grads = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
     return _MeasuredParameters(
-        reasons, _norms(readable), _norms(readable_grads), _products(readable, readable_grads)
+        reasons,
+        _norms(readable),
+        _norms(readable_grads),
+        _products(readable, readable_grads),
+        [
+            stats.attempt(stats.measure_slices, grad)[0] if has_choices and grad is not None else None
+            for grad in readable_grads
+        ],
     )
 
 
@@ -245,6 +277,7 @@ def _flat(measured: _MeasuredParameters) -> Iterator[Any]:
     for raw in (*measured.weights, *measured.grads):
         yield from raw or ()
     yield from measured.products
+    yield from measured.slices
 
 
 def _read_parameters(
@@ -255,7 +288,8 @@ def _read_parameters(
     weights = _fetch_present(measured.weights, stats.fetch_stats, known)
     grads = _fetch_present(measured.grads, stats.fetch_stats, known)
     products = [_known_number(each, known) for each in measured.products]
-    numbers = zip(measured.reasons, weights, grads, products, strict=True)
+    slices = [() if each is None else tuple(known[id(each)]) for each in measured.slices]
+    numbers = zip(measured.reasons, weights, grads, products, slices, strict=True)
     return tuple(
         _parameter(each, uses.get(each.names[0]), *row)
         for each, row in zip(model_index.parameters.values(), numbers, strict=True)
@@ -287,20 +321,22 @@ def _product(weight: Tensor, grad: Tensor) -> stats.Number:
     return stats.inner_product(grad if grad.layout == weight.layout else grad.to_dense(), weight)
 
 
-def _parameter(
+def _parameter(  # noqa: PLR0913  (one argument for each thing that is measured)
     named: Named[nn.Parameter],
     use: Op | None,
     unobserved: str,
     weight: Stats | None,
     grad: Stats | None,
     product: float | None,
+    slices: tuple[float, ...],
 ) -> Parameter:
+    kind = _kind(named.item, use)
     return Parameter(
         name=named.names[0],
         aliases=tuple(named.names[1:]),
         shape=tuple(named.item.shape),
         dtype=dtype_name(named.item.dtype),
-        kind=_kind(named.item, use),
+        kind=kind,
         trainable=named.item.requires_grad,
         used=use is not None or grad is not None,
         mean=None if weight is None else weight.mean,
@@ -310,6 +346,7 @@ def _parameter(
         grad_norm=None if grad is None else grad.rms * grad.count**0.5,
         grad_dot_weight=product,
         grad_non_finite=0 if grad is None else grad.non_finite,
+        grad_slices=() if kind == "conv" else slices,
         unobserved=unobserved,
     )
 

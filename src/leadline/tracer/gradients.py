@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd.graph import Node
 
 from leadline.tracer import stats
+from leadline.tracer.mixing import stream_spread
 from leadline.tracer.stats import RawStats
 from leadline.tracer.values import ValueTable
 
@@ -65,6 +66,8 @@ class Gradients:
             grad = grads[number]
             if self.is_listening and grad is not None:
                 entry.backward = self._run_safely(_measure, grad)
+                if entry.mixing is not None:
+                    entry.gradient_spread = self._run_safely(_measure_spread, grad, entry.mixing.axis)
 
         node.register_prehook(measure_gradient)
 
@@ -118,6 +121,11 @@ class Gradients:
 def _measure(grad: Tensor) -> RawStats | None:
     with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
         return None if stats.unobservable(grad) else stats.attempt(stats.measure, grad)[0]
+
+
+def _measure_spread(grad: Tensor, axis: int) -> Tensor | None:
+    with torch._C.DisableTorchFunction():
+        return None if stats.unobservable(grad) or axis >= grad.dim() else stream_spread(grad, axis)
 
 
 def _gradient_hook(gradients: list[RawStats | None], position: int, number: int) -> Any:

@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
-from leadline.tracer import stats
+from leadline.tracer import mixing, stats
 from leadline.tracer.calls import (
     CallStack,
     OpPlan,
@@ -182,8 +182,16 @@ class Recorder(TorchFunctionMode):
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self._unmeasured:
                 self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
+            elif plan.name == "softmax" and not self._unmeasured and _is_over_last(tensors[0], args, kwargs):
+                attended, _ = stats.attempt(stats.measure_softmax, tensors[0])
+                self.table.entries[op.outputs[0]].attended = attended
             elif plan.callable in stats.CLASS_LOSSES and not self._unmeasured:
                 self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
+            elif plan.name in mixing.PRODUCTS and not self._unmeasured:
+                product = mixing.find_stream_product(plan.name, args, outputs[0])
+                if product is not None:
+                    measured, _ = stats.attempt(mixing.measure_mixing, outputs[0], product)
+                    self.table.entries[op.outputs[0]].mixing = measured
             elif plan.name in stats.CHOICES and not self._unmeasured:
                 self.table.entries[op.outputs[-1]].choices = stats.count_choices(tensors, outputs)
 
@@ -402,6 +410,12 @@ def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> li
     if written:
         return written
     return [tensor for tensor in tensors_in(result) if all(tensor is not other for other in inputs)]
+
+
+def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a softmax runs over the last axis, as one over keys does."""
+    dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+    return dim in (-1, logits.dim() - 1)
 
 
 def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | None:

@@ -22,11 +22,13 @@ SAFE_PEAK = (1e-15, 1e15)
 ROW_SIZE = 16384
 # Derived: share of half the range of a bounded activation; beyond it, tanh and sigmoid keep under 4 % of their slope.
 SATURATION_SHARE = 0.98
-# Heuristic: masks add this or less, and the softmax of such a logit is zero in every dtype.
-MAX_MASKED_LOGIT = -1e4
+# Heuristic: masks add -1e4 or less to a logit, which may itself be large; the softmax of either is zero in every dtype.
+MAX_MASKED_LOGIT = -5e3
 # Heuristic: queries per head and sample to measure; over all heads and samples that is dozens, and at 64 queries it
 # takes 1/16 of the cost of measuring all.
 MAX_QUERY_ROWS = 4
+# Heuristic: heads times samples of one attention whose logits are kept one by one.
+MAX_SLICES = 4096
 _HALF = (torch.float16, torch.bfloat16)
 _META = "meta tensor: shape only, no values"
 
@@ -60,6 +62,8 @@ class RawAttention(NamedTuple):
 
     keys: int
     numbers: tuple[Tensor, ...]
+    slices: Tensor | None
+    """Largest magnitude of the logits, then purity, of each head or each index of the first axis: (2, slices)."""
 
 
 def unobservable(x: Tensor) -> str:
@@ -232,6 +236,16 @@ def count_choices(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor
     return flat.new_zeros(alternatives).scatter_add_(0, flat, torch.ones_like(flat))
 
 
+def measure_slices(grad: Tensor) -> Tensor | None:
+    """Norms at each index of the first axis of stacked matrices, as the experts of a mixture are; else None."""
+    is_stack = grad.layout is torch.strided and grad.dim() > 2 and 1 < grad.shape[0] <= MAX_CHOICES
+    if not is_stack or not grad.is_floating_point() or not grad.numel():
+        return None
+    dense, _ = _dense(grad.detach())
+    norms: Tensor = torch.linalg.vector_norm(dense.flatten(1), dim=1)
+    return norms
+
+
 def _count(x: Tensor) -> Number:
     """Return the number of nonzero elements; fetched on the CPU only."""
     count = torch.count_nonzero(x)
@@ -284,10 +298,23 @@ def fetch_units(raws: Sequence[RawUnits], known: Known = NOTHING_KNOWN) -> list[
 def fetch_attention(raws: Sequence[RawAttention], known: Known = NOTHING_KNOWN) -> list[Attended]:
     """Fetch the statistics of attentions, in one transfer per device."""
     rows = _fetch([raw.numbers for raw in raws], known)
+    slices = {**known, **transfer(raw.slices for raw in raws if id(raw.slices) not in known)}
     return [
-        Attended(keys=raw.keys, purity=row[0], entropy=row[1], logit_var=row[2], logit_max=row[3])
+        Attended(
+            keys=raw.keys,
+            purity=row[0],
+            entropy=row[1],
+            logit_var=row[2],
+            logit_max=row[3],
+            slice_logits=tuple(slices.get(id(raw.slices), ())[: _slice_count(raw)]),
+            slice_purities=tuple(slices.get(id(raw.slices), ())[_slice_count(raw) :]),
+        )
         for raw, row in zip(raws, rows, strict=True)
     ]
+
+
+def _slice_count(raw: RawAttention) -> int:
+    return 0 if raw.slices is None else raw.slices.shape[1]
 
 
 def inner_product(a: Tensor, b: Tensor) -> Number:
@@ -345,7 +372,7 @@ def _stats(count: int, row: Sequence[float]) -> Stats:
     )
 
 
-# How a fused attention spreads over its keys. It never forms its weights, so a few rows of them are computed here.
+# How an attention spreads over its keys. A fused one never forms its weights, so a few rows of them are computed here.
 
 
 def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
@@ -373,6 +400,19 @@ def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
         return _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
 
 
+def measure_softmax(logits: Tensor) -> RawAttention | None:
+    """Measure the last rows of logits (..., queries, keys) that a softmax over the keys reads, as of a fused attention.
+
+    Returns None if they cannot be read, or have no axis in front of queries and keys.
+    """
+    if logits.dim() < 3 or not logits.is_floating_point() or logits.is_nested or not logits.numel():
+        return None
+    if unobservable(logits):
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        return _summary(logits.detach()[..., -MAX_QUERY_ROWS:, :].float())
+
+
 def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> Tensor:
     rows, keys = logits.shape[-2:]
     if causal:
@@ -389,15 +429,28 @@ def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> 
 
 def _summary(logits: Tensor) -> RawAttention:
     weights = logits.softmax(-1).nan_to_num(0.0)  # a fully masked row attends to nothing
-    purity = weights.square().sum(-1).mean()
+    purities = weights.square().sum(-1)
     entropy = -torch.xlogy(weights, weights).sum(-1).mean()
-    finite = torch.isfinite(logits)
-    count = finite.sum(-1).clamp_min(1)
-    unmasked = torch.where(finite, logits, torch.zeros_like(logits))
+    visible = torch.isfinite(logits) & (logits > MAX_MASKED_LOGIT)
+    count = visible.sum(-1).clamp_min(1)
+    unmasked = torch.where(visible, logits, torch.zeros_like(logits))
     mean = unmasked.sum(-1) / count
     variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
-    largest = torch.where(unmasked > MAX_MASKED_LOGIT, unmasked, torch.zeros_like(unmasked)).abs().amax()
-    return RawAttention(logits.shape[-1], (purity, entropy, variance, largest))
+    sizes = unmasked.abs()
+    return RawAttention(
+        logits.shape[-1], (purities.mean(), entropy, variance, sizes.amax()), _by_slice(sizes, purities)
+    )
+
+
+def _by_slice(sizes: Tensor, purities: Tensor) -> Tensor | None:
+    """Reduce (batch, heads, queries, keys) to one column per head, and three axes to one per index of the first."""
+    if sizes.dim() not in (3, 4):
+        return None
+    axis = sizes.dim() - 3
+    if sizes.shape[axis] > MAX_SLICES:
+        return None
+    others = [dim for dim in range(sizes.dim()) if dim != axis]
+    return torch.stack((sizes.amax(others), purities.mean(others[:-1])))
 
 
 # A loss of classes whose result is a sum: how many targets it sums over.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from leadline.records import SourceKind
+from leadline.tracer.mixing import RawMixing
 from leadline.tracer.stats import Number, RawAttention, RawStats, RawUnits
 
 # Heuristic: containers nested more deeply in a batch or an output are data structures, not collections of tensors.
@@ -36,6 +37,8 @@ class ValueEntry:
     attended: RawAttention | None = None
     summed_targets: Number | None = None
     choices: Tensor | None = None
+    mixing: RawMixing | None = None
+    gradient_spread: Tensor | None = None
     unit_dim: int = -1
     unobserved: str = ""
     is_rearranged: bool = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+from leadline.checks._attention import QK_CLIP_LOGIT, qk_clip_rule, saturated_heads
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
@@ -14,6 +15,7 @@ from leadline.records import Attention, ModelFacts, Profile
 MIN_KEYS = 8
 # Derived: mean of the sum of squared weights. Two keys with weights 0.9 and 0.1 have 0.82.
 MAX_PURITY = 0.8
+NORMALIZE = "normalize queries and keys with `leadline.nn.qk_norm.qk_norm_(attention, head_width)`"
 
 
 def _example(logit_var: float, purity: float) -> Profile:
@@ -39,6 +41,9 @@ def attention_collapse(profile: Profile) -> Iterator[Symptom]:
     `MAX_PURITY` = 0.8, in most attentions with at least `MIN_KEYS` = 8 keys. It is a warning with SGD and a note
     otherwise, because Adam and similar optimizers shrink queries and keys anyway.
 
+    Where that is not so, it also looks at each head: heads whose largest logit exceeds `QK_CLIP_LOGIT` = 100 and whose
+    own purity exceeds 0.8 are named. That is a warning, and a note if the weights were trained before.
+
     ## Why it hurts
     Beyond $s^2 = 2 \ln n$ the largest of $n$ Gaussian logits carries a finite share of the sum: the softmax is in its
     frozen phase, nearly an argmax, and its derivative $p(1-p)$ is nearly zero. Queries and keys get no gradient that
@@ -50,11 +55,12 @@ def attention_collapse(profile: Profile) -> Iterator[Symptom]:
     ## References
     Zhai et al., "Stabilizing transformer training by preventing attention entropy collapse", 2023; Derrida, "Random
     energy model", 1981 (the freezing at $s = \sqrt{2 \ln n}$); Wortsman et al., "Small-scale proxies for large-scale
-    transformer training instabilities", 2023, section 3.1.
+    transformer training instabilities", 2023, section 3.1; Kimi Team, "Kimi K2", 2025, section 2.1 (QK-clip).
     """
     attentions = [a for a in (profile.facts.attentions if profile.facts else ()) if a.keys >= MIN_KEYS]
     frozen = [each for each in attentions if _is_frozen(each)]
     if not frozen or len(frozen) <= len(attentions) / 2:
+        yield from _hot_heads(profile, attentions)
         return
     worst = max(frozen, key=lambda each: each.purity)
     blocks = [each.block for each in frozen if each.block >= 0]
@@ -65,6 +71,25 @@ def attention_collapse(profile: Profile) -> Iterator[Symptom]:
         action=_action(worst),
         evidence={"purity": worst.purity, "keys": float(worst.keys), "frozen": float(len(frozen))}
         | ({} if worst.logit_var is None else {"logit_var": worst.logit_var}),
+        layers=(min(blocks), max(blocks)) if blocks else None,
+    )
+
+
+def _hot_heads(profile: Profile, attentions: list[Attention]) -> Iterator[Symptom]:
+    """Single heads whose logits are above the threshold of QK-clip."""
+    hot = [(each, head) for each in attentions for head in saturated_heads(each, MAX_PURITY)]
+    if not hot:
+        return
+    attention, head = max(hot, key=lambda pair: pair[0].head_logits[pair[1]])
+    logit, total = attention.head_logits[head], sum(len(each.head_logits) for each in attentions)
+    blocks = [each.block for each, _ in hot if each.block >= 0]
+    yield Symptom(
+        severity="info" if profile.is_pretrained or profile.has_learned else "warning",
+        where=attention.module or "the model",
+        message=f"{len(hot)} of {total} heads look at a single key with logits above {QK_CLIP_LOGIT:.0f}: the largest "
+        f"is {logit:.3g}, in head {head} of {attention.module or 'the model'}",
+        action=f"Cap each head: {qk_clip_rule(logit)}; or {NORMALIZE}.",
+        evidence={"logit": logit, "heads": float(len(hot))},
         layers=(min(blocks), max(blocks)) if blocks else None,
     )
 
@@ -88,7 +113,6 @@ def _measured(attention: Attention) -> str:
 
 
 def _action(attention: Attention) -> str:
-    normalize = "normalize queries and keys with `leadline.nn.qk_norm.qk_norm_(attention, head_width)`"
     if attention.logit_var is None or not attention.logit_var > 1:
-        return f"{normalize[0].upper()}{normalize[1:]}."
-    return f"Multiply the logits by {attention.logit_var**-0.5:.2g}, or {normalize}."
+        return f"{NORMALIZE[0].upper()}{NORMALIZE[1:]}."
+    return f"Multiply the logits by {attention.logit_var**-0.5:.2g}, or {NORMALIZE}."

@@ -10,6 +10,11 @@ from leadline.records import Profile, Router
 
 # Derived: with 8 tokens expected per expert, one that is as likely as the others gets none with a chance of e^-8.
 MIN_EXPECTED_TOKENS = 8
+# Heuristic: share of all choices that fell on as few experts as each token chooses; with an even load it is the share
+# of the experts that a token chooses.
+MAX_TOP_SHARE = 0.9
+# Heuristic: where a token chooses more than half of the experts, the busiest ones get most tokens anyway.
+MAX_CHOSEN_SHARE = 0.5
 
 
 def _example(*load: int) -> Profile:
@@ -27,12 +32,13 @@ def _example(*load: int) -> Profile:
     healthy=_example(40, 25, 31, 32),
 )
 def collapsed_router(profile: Profile) -> Iterator[Symptom]:
-    r"""A router sends every token of the batch to the same experts, or some experts get none.
+    r"""A router sends (nearly) every token of the batch to the same experts, or some experts get none.
 
     ## What it measures
     How many tokens choose each expert, where an op (`topk`, `argmax`) chooses the largest scores of a weight layer and
     the loss depends on the choice. It fires if no more experts are used than each token chooses, in a batch with at
-    least 8 tokens per expert. Experts without a token while others share the load are a note.
+    least 8 tokens per expert, or if more than `MAX_TOP_SHARE` = 90 % of all choices fall on so few experts. Experts
+    without a token while others share the load are a note. The report shows load and gradient of each expert.
 
     ## Why it hurts
     An expert without tokens gets no gradient, stays worse than the one that is trained, and is never chosen. The
@@ -52,7 +58,10 @@ def collapsed_router(profile: Profile) -> Iterator[Symptom]:
     collapsed = [each for each in routers if each.used <= each.chosen]
     if collapsed:
         yield _collapse(collapsed, len(routers))
-    starved = [each for each in routers if each.chosen < each.used < each.experts]
+    dominated = [each for each in routers if each.used > each.chosen and _is_dominated(each)]
+    if dominated:
+        yield _dominance(dominated, len(routers))
+    starved = [each for each in routers if each.chosen < each.used < each.experts and each not in dominated]
     if starved:
         worst = max(starved, key=lambda each: each.experts - each.used)
         yield Symptom(
@@ -69,6 +78,25 @@ def collapsed_router(profile: Profile) -> Iterator[Symptom]:
 def _can_be_judged(router: Router) -> bool:
     expected = sum(router.load) / router.experts
     return router.chosen < router.experts and expected >= MIN_EXPECTED_TOKENS
+
+
+def _is_dominated(router: Router) -> bool:
+    return router.chosen <= MAX_CHOSEN_SHARE * router.experts and router.top_share > MAX_TOP_SHARE
+
+
+def _dominance(dominated: Sequence[Router], routers: int) -> Symptom:
+    worst = max(dominated, key=lambda each: each.top_share)
+    is_balanced = all(each.is_balanced or each.is_corrected for each in dominated)
+    return Symptom(
+        severity="info" if is_balanced else "warning",
+        where=worst.site.module or "the model",
+        message=f"{len(dominated)} of {routers} routers send nearly all tokens to the same experts: "
+        f"{100 * worst.top_share:.0f} % of the choices fall on {worst.chosen} of {worst.experts} experts",
+        action=f"Draw `{worst.weight}` at random with a small deviation, normalize its input, and add a load-balancing "
+        "loss.",
+        source=worst.site.source,
+        evidence={"experts": float(worst.experts), "top_share": worst.top_share},
+    )
 
 
 def _collapse(collapsed: Sequence[Router], routers: int) -> Symptom:

@@ -10,6 +10,7 @@ from leadline.readings.pretrained import read_trained_share
 from leadline.readings.wiring.attention import read_attention_products
 from leadline.readings.wiring.frozen import read_frozen_weights
 from leadline.readings.wiring.routing import read_routers
+from leadline.readings.wiring.streams import read_mixings
 from leadline.records import Module, Trace
 from leadline.records.parts import NetworkParts, RepeatedModule, RoundedAngle
 from leadline.records.wiring import OpSite
@@ -24,7 +25,8 @@ def read_parts(trace: Trace, case: Case | None) -> NetworkParts:
     """All parts of the traced network; `case` is the live one, None if only its trace is known."""
     return NetworkParts(
         attentions=tuple(read_attention_products(trace)),
-        routers=tuple(read_routers(trace)),
+        routers=read_routers(trace),
+        mixings=tuple(read_mixings(trace)),
         angles=tuple(_rounded_angles(trace)),
         repeated=tuple(_repeated_modules(trace)),
         frozen=None if case is None else read_frozen_weights(trace, case),

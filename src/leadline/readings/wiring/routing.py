@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.ledger import gradient_state, needed_ops
@@ -29,10 +33,28 @@ PASSING = frozenset(
 )
 # Heuristic: scores are chosen a few ops after they are computed.
 MAX_PATH = 24
+# Heuristic: router and experts are parts of one layer, at most this many modules above the router's weight.
+MAX_MODULES_ABOVE = 3
 
 
-def read_routers(trace: Trace) -> Iterator[Router]:
-    """The routers of the pass, by their ops: never by the names of classes."""
+def read_routers(trace: Trace) -> tuple[Router, ...]:
+    """The routers of the pass, one per weight, by their ops: never by the names of classes.
+
+    Several ops may choose by the same scores: one expert at a time, or once more for an auxiliary loss. The one that
+    chooses the most experts per token stands for all.
+    """
+    routers: dict[str, Router] = {}
+    for router in _choices(trace):
+        known = routers.get(router.weight)
+        if known is None or router.chosen > known.chosen:
+            routers[router.weight] = router
+    return tuple(
+        replace(each, expert_gradients=_expert_gradients(trace, each, routers)) for each in routers.values()
+    )
+
+
+def _choices(trace: Trace) -> Iterator[Router]:
+    """One router for each op that chooses among the scores of a weight layer."""
     parameters = {each.name: each for each in trace.parameters}
     needed = needed_ops(trace)
     for op in trace.ops:
@@ -137,3 +159,47 @@ def _before_layout(trace: Trace, value: Value) -> Value:
     while value.op is not None and trace.ops[value.op].kind in LAYOUT_KINDS and trace.ops[value.op].inputs:
         value = trace.values[trace.ops[value.op].inputs[0]]
     return value
+
+
+# Which parameters are those of the experts: matrices stacked along a first axis, or the entries of a list of modules.
+
+
+def _expert_gradients(trace: Trace, router: Router, weights: Iterable[str]) -> tuple[float, ...]:
+    """The norm of the gradient of each expert, in the module nearest to the router that has one part per expert.
+
+    A module that contains other routers, by their `weights`, is no mixture but a stack of them.
+    """
+    module = router.weight.rpartition(".")[0]
+    for _ in range(MAX_MODULES_ABOVE):
+        prefix = f"{module}." if module else ""
+        if sum(each.startswith(prefix) for each in weights) > 1:
+            break
+        inside = [each for each in trace.parameters if each.name.startswith(prefix)]
+        squares = _stacked_squares(inside, router.experts) or _listed_squares(inside, module, router)
+        if squares:
+            return tuple(math.sqrt(each) for each in squares)
+        if not module:
+            break
+        module = module.rpartition(".")[0]
+    return ()
+
+
+def _stacked_squares(parameters: list[Parameter], experts: int) -> list[float]:
+    """Squared norms from parameters whose first axis runs over the experts."""
+    stacks = [each.grad_slices for each in parameters if len(each.grad_slices) == experts]
+    return [sum(stack[expert] ** 2 for stack in stacks) for expert in range(experts)] if stacks else []
+
+
+def _listed_squares(parameters: list[Parameter], module: str, router: Router) -> list[float]:
+    """Squared norms from numbered modules of equal shapes, one per expert, none of which contains the router."""
+    lists: dict[str, dict[int, list[Parameter]]] = defaultdict(lambda: defaultdict(list))
+    for each in parameters:
+        entry = re.match(r"(.*?\.[A-Za-z_]*)(\d+)\.", each.name[len(module) :])
+        if entry is not None:
+            lists[entry[1]][int(entry[2])].append(each)
+    for path, entries in lists.items():
+        shapes = {tuple(each.shape for each in own) for own in entries.values()}
+        holds_router = router.weight.startswith(f"{module}{path}")
+        if sorted(entries) == list(range(router.experts)) and len(shapes) == 1 and not holds_router:
+            return [sum((each.grad_norm or 0.0) ** 2 for each in entries[k]) for k in range(router.experts)]
+    return []

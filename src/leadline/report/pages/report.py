@@ -36,7 +36,13 @@ from leadline.report.pages.profiles import departure, profiles_of
 from leadline.report.pages.signal import block_table, signal_elements
 from leadline.report.pages.step import outlook_section, rate_advice, step_section
 from leadline.report.pages.symmetry import symmetry_section
-from leadline.report.pages.wiring import ledger_section, parts_section, question_section
+from leadline.report.pages.wiring import (
+    attention_section,
+    experts_section,
+    ledger_section,
+    parts_section,
+    question_section,
+)
 from leadline.report.place import place_of
 from leadline.report.verdict import asked, by_severity, rooted, sentence, steps_of, title
 from leadline.text import count, factor, growth, joined, layer_label, number, plural, quoted, share
@@ -89,6 +95,8 @@ def page_with(
             outlook_section(report.outlook),
             question_section(profile),
             ledger_section(profile.ledger),
+            attention_section(profile),
+            experts_section(profile.parts),
             parts_section(profile.parts),
             symmetry_section(profile.symmetry),
             _findings_section(report),

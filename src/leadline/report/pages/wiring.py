@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from leadline.records import Dependence, Ledger, LedgerRow, NetworkParts, Perturbation, Profile, Question
+from leadline.records import (
+    Attention,
+    Dependence,
+    Ledger,
+    LedgerRow,
+    NetworkParts,
+    Perturbation,
+    Profile,
+    Question,
+    Router,
+)
 from leadline.report.page import Column, Details, Element, Fact, FactList, Section, Spark, Table, facts
 from leadline.text import count, joined, number, plural, share
 
@@ -158,6 +168,78 @@ def _block_row(name: str, rows: Sequence[LedgerRow]) -> tuple[str, ...]:
     )
 
 
+# Attention, head by head.
+
+
+def attention_section(profile: Profile) -> Section:
+    """The largest logit of each head of each attention."""
+    title = "Attention logits"
+    attentions = [each for each in (profile.facts.attentions if profile.facts else ()) if each.head_logits]
+    if not attentions:
+        return Section(key="heads", title=title)
+    columns = (
+        Column(title="attention", kind="name"),
+        Column(title="largest logit of each head", kind="spark", ends=("first", "last")),
+        Column(title="largest", kind="number"),
+        Column(title="in head", kind="number"),
+    )
+    table: Element = Table(columns=columns, rows=tuple(map(_attention_row, attentions)))
+    if len(attentions) > LEDGER_BLOCKS_SHOWN:
+        table = Details(title=plural(len(attentions), "attention"), items=(table,))
+    lead = "Measured on the last queries of each sample; above about 100 the softmax is nearly an argmax."
+    return Section(key="heads", title=title, link="Heads", lead=lead, verbose=(table,), body=(table,))
+
+
+def _attention_row(attention: Attention) -> tuple[str | Spark, ...]:
+    logits = attention.head_logits
+    hottest = max(range(len(logits)), key=logits.__getitem__)
+    return (
+        attention.module or "the model",
+        Spark(values=logits, kind="linear"),
+        number(logits[hottest]),
+        str(hottest),
+    )
+
+
+# Mixtures of experts, expert by expert.
+
+
+def experts_section(parts: NetworkParts | None) -> Section:
+    """The tokens and the gradient of each expert of each router."""
+    title = "Experts"
+    routers = parts.routers if parts is not None else ()
+    if not routers:
+        return Section(key="experts", title=title)
+    columns = (
+        Column(title="router", kind="name"),
+        Column(title="tokens of each expert", kind="spark", ends=("first", "last")),
+        Column(title="fewest", kind="number"),
+        Column(title="most", kind="number"),
+        Column(title="gradient of each expert", kind="spark", ends=("first", "last")),
+        Column(title="smallest", kind="number"),
+        Column(title="largest", kind="number"),
+    )
+    table: Element = Table(columns=columns, rows=tuple(map(_router_row, routers)))
+    if len(routers) > LEDGER_BLOCKS_SHOWN:
+        table = Details(title=plural(len(routers), "router"), items=(table,))
+    lead = "Share of the tokens of the batch that chose each expert, and the norm of its gradient."
+    return Section(key="experts", title=title, link="Experts", lead=lead, verbose=(table,), body=(table,))
+
+
+def _router_row(router: Router) -> tuple[str | Spark, ...]:
+    shares = tuple(each / max(router.tokens, 1) for each in router.load)
+    gradients = router.expert_gradients
+    return (
+        router.weight,
+        Spark(values=shares, kind="linear"),
+        share(min(shares)),
+        share(max(shares)),
+        Spark(values=gradients, kind="linear") if gradients else "",
+        number(min(gradients)) if gradients else "",
+        number(max(gradients)) if gradients else "",
+    )
+
+
 # Parts that are known by their pattern.
 
 
@@ -186,6 +268,14 @@ def _part_rows(parts: NetworkParts) -> Iterator[tuple[str, str, str]]:
         load = f"{router.used} of {router.experts} experts get a token, {router.chosen} per token"
         balance = "balanced" if router.is_balanced or router.is_corrected else "nothing balances the load"
         yield "router", router.site.module or "the model", f"{load}; {balance}"
+    for mixing in parts.mixings:
+        gains = f"gain {number(mixing.forward_gain)} forward, {number(mixing.backward_gain)} backward"
+        differ = f"{share(mixing.spread)} of the signal differs between streams"
+        yield (
+            "streams",
+            mixing.site.module or "the model",
+            f"{mixing.streams} in {mixing.layers} layers; {gains}; {differ}",
+        )
     for angle in parts.angles:
         steps = f"steps of {number(angle.spacing)} radians at {number(angle.largest)}"
         yield "angles", angle.site.module or "the model", f"{angle.dtype}: {steps}"

@@ -10,7 +10,8 @@
     grad_norm: ["Gradient", "norm of each parameter"], update_norm: ["Update", "norm of each parameter"], weight_norm: ["Weight", "norm of each parameter"],
     forward_ms: ["Forward signal", "mean square after each block"], backward_ms: ["Backward signal", "mean square of the gradient at each block"],
     branch_skip: ["Branch / skip", "ratio of RMS values"], likeness: ["Similarity of samples", "share of the signal"], dead: ["Dead units", "share"],
-    saturated: ["Saturated units", "share"], attention_logit: ["Attention logits", "maximum"], attention_entropy: ["Attention entropy", "nats"],
+    saturated: ["Saturated units", "share"], attention_logit: ["Attention logits", "maximum"], head_logit: ["Attention logits by head", "maximum"],
+    expert_tokens: ["Tokens by expert", "count"], expert_grad_norm: ["Gradient by expert", "norm"], attention_entropy: ["Attention entropy", "nats"],
   };
   const HIDDEN = new Set(["watch_seconds", "overhead"]); // the page header shows the cost of watching
   const SEVERITIES = ["info", "warning", "error"];
