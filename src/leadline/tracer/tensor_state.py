@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,8 +44,8 @@ class TensorState:
         else:
             if not _has_same_memory(tensor, alias):
                 tensor.data = alias
-            if self.values is not None and not same_bits(alias, self.values):
-                _write(alias, self.values)
+            if self.values is not None:
+                _restore_values(alias, self.values)
         if self.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
         if self.version is not None:
@@ -52,25 +54,19 @@ class TensorState:
     def restore_gradient(self) -> None:
         if self.tensor.grad is not self.grad:
             self.tensor.grad = self.grad
-        if (
-            self.grad is not None
-            and self.grad_values is not None
-            and not same_bits(self.grad, self.grad_values)
-        ):
-            _write(self.grad, self.grad_values)
+        if self.grad is not None and self.grad_values is not None:
+            _restore_values(self.grad, self.grad_values)
 
 
 def capture_tensor(
-    tensor: Tensor, known: TensorState | None = None, *, with_values: bool = True
+    tensor: Tensor, find_copy: Callable[[Tensor], Tensor | None] | None = None, *, with_values: bool = True
 ) -> TensorState:
-    """The state of a tensor; the values of a `known` one are shared if they are still the same."""
+    """The state of a tensor; `find_copy` returns a copy of its values if there is one already."""
     alias = tensor.detach()
     values = None
     if with_values and not stats.unobservable(tensor):
-        if known is not None and known.values is not None and same_bits(alias, known.values):
-            values = known.values
-        else:
-            values = alias.clone()
+        values = None if find_copy is None else find_copy(tensor)
+        values = alias.clone() if values is None else values
     is_plain = values is not None and tensor.layout is torch.strided and not tensor.is_nested
     return TensorState(
         tensor=tensor,
@@ -81,6 +77,48 @@ def capture_tensor(
         is_leaf=tensor.is_leaf,
         version=None if values is None or tensor.is_inference() else _unsafe_preserve_version_counter(tensor),
     )
+
+
+def unchanged_on_devices(states: Iterable[TensorState]) -> set[int]:
+    """Return the ids of the tensors outside the host whose values are still those of their state.
+
+    All of them are compared in one go, so the host waits for each device once and not for each tensor.
+    """
+    flags: defaultdict[torch.device, dict[int, Tensor]] = defaultdict(dict)
+    for state in states:
+        tensor = state.tensor
+        if state.values is None or is_on_host(tensor) or stats.unobservable(tensor):
+            continue
+        differs = stats.attempt(_differs, tensor.detach(), state.values)[0]
+        if differs is not None:
+            flags[differs.device][id(tensor)] = differs
+    unchanged: set[int] = set()
+    for of_device in flags.values():
+        has_changed = torch.stack(list(of_device.values())).cpu().tolist()
+        unchanged.update(key for key, changed in zip(of_device, has_changed, strict=True) if not changed)
+    return unchanged
+
+
+def is_on_host(tensor: Tensor) -> bool:
+    """Whether the host can read the tensor without waiting for a device."""
+    return tensor.device.type == "cpu"
+
+
+def _restore_values(tensor: Tensor, values: Tensor) -> None:
+    """Make the values of a tensor what they were.
+
+    On the CPU they are written if they differ. On an accelerator they are written in any case: to compare them first
+    would read as much memory and make the host wait for the device, once for each tensor.
+    """
+    if not is_on_host(tensor):
+        try:
+            _write(tensor, values)
+        except RuntimeError:  # some elements share their memory (an expanded tensor), which copying refuses
+            pass
+        else:
+            return
+    if not same_bits(tensor, values):
+        _write(tensor, values)
 
 
 def _has_same_memory(tensor: Tensor, alias: Tensor) -> bool:
@@ -152,6 +190,15 @@ def _address(tensor: Tensor) -> int:
         return 0
     needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
     return tensor.data_ptr() if tensor.untyped_storage().nbytes() >= needed else 0
+
+
+def _differs(one: Tensor, other: Tensor) -> Tensor | None:
+    """Whether two strided tensors differ in a bit, as a tensor on their device; None if that is not known there."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return None
+    if one.layout is not torch.strided or one.is_nested or one.is_quantized:
+        return None
+    return torch.ne(_as_integers(one), _as_integers(other)).any()
 
 
 def _equal_as_integers(one: Tensor, other: Tensor) -> bool:
