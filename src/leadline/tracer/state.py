@@ -34,15 +34,7 @@ from torch import Tensor, nn
 from leadline.records import Gap
 from leadline.tracer import write_back
 from leadline.tracer.sources import OWN_PACKAGES, is_installed, top_package
-from leadline.tracer.tensor_state import (
-    TensorState,
-    capture_tensor,
-    is_on_host,
-    memory_range,
-    same_bits,
-    storage_of,
-    unchanged_on_devices,
-)
+from leadline.tracer.tensor_state import KnownCopies, TensorState, capture_tensor, memory_range, storage_of
 from leadline.tracer.write_back import RestoreGroup
 
 Path = tuple[Any, ...]
@@ -92,7 +84,7 @@ class Snapshot:
         """`outer` is a snapshot that was taken before and is still to be restored; it shares its copies."""
         self.tensors: dict[int, TensorState] = {}
         """By the id of each tensor."""
-        self._outer = outer
+        self._outer_copies = KnownCopies({} if outer is None else outer.tensors)
         self._kept: dict[int, Any] = {}
         """Objects that were walked, by id; they are kept, so that no other object gets their id."""
         self._fixed, self._moving = RestoreGroup(), RestoreGroup()
@@ -236,7 +228,7 @@ class Snapshot:
     def _add_tensor(self, tensor: Tensor) -> None:
         if nn.parameter.is_lazy(tensor):
             return
-        state = capture_tensor(tensor, self._find_copy, with_values=self._has_values)
+        state = capture_tensor(tensor, self._outer_copies.find, with_values=self._has_values)
         self.tensors[id(tensor)] = state
         self._kept[id(tensor)] = tensor
         is_parameter = id(tensor) in self._parameters
@@ -252,21 +244,6 @@ class Snapshot:
             self._visit(attributes.items(), (None, "a tensor"))
         else:
             group.empty.append(attributes)
-
-    def _find_copy(self, tensor: Tensor) -> Tensor | None:
-        """The copy that the outer snapshot has of this tensor, if its values are still those."""
-        known = None if self._outer is None else self._outer.tensors.get(id(tensor))
-        if known is None or known.values is None:
-            return None
-        if is_on_host(tensor):
-            is_same = same_bits(tensor.detach(), known.values)
-        else:
-            is_same = id(tensor) in self._unchanged_on_devices
-        return known.values if is_same else None
-
-    @functools.cached_property
-    def _unchanged_on_devices(self) -> set[int]:
-        return set() if self._outer is None else unchanged_on_devices(self._outer.tensors.values())
 
     def _read_dict(self, item: dict[Any, Any], path: Path) -> None:
         if not item:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -79,27 +80,46 @@ def capture_tensor(
     )
 
 
-def unchanged_on_devices(states: Iterable[TensorState]) -> set[int]:
-    """Return the ids of the tensors outside the host whose values are still those of their state.
+class KnownCopies:
+    """Copies of values that another snapshot holds; they are used again for tensors that still have these values."""
 
-    All of them are compared in one go, so the host waits for each device once and not for each tensor.
-    """
-    flags: defaultdict[torch.device, dict[int, Tensor]] = defaultdict(dict)
-    for state in states:
-        tensor = state.tensor
-        if state.values is None or is_on_host(tensor) or stats.unobservable(tensor):
-            continue
-        differs = stats.attempt(_differs, tensor.detach(), state.values)[0]
-        if differs is not None:
-            flags[differs.device][id(tensor)] = differs
-    unchanged: set[int] = set()
-    for of_device in flags.values():
-        has_changed = torch.stack(list(of_device.values())).cpu().tolist()
-        unchanged.update(key for key, changed in zip(of_device, has_changed, strict=True) if not changed)
-    return unchanged
+    def __init__(self, states: Mapping[int, TensorState]) -> None:
+        self._states = states
+        """By the id of each tensor."""
+
+    def find(self, tensor: Tensor) -> Tensor | None:
+        """Return the copy of this tensor's values; None if there is none, or if the values have changed."""
+        state = self._states.get(id(tensor))
+        if state is None or state.values is None:
+            return None
+        if _is_on_host(tensor):
+            is_same = same_bits(tensor.detach(), state.values)
+        else:
+            is_same = id(tensor) in self._unchanged_on_devices
+        return state.values if is_same else None
+
+    @cached_property
+    def _unchanged_on_devices(self) -> set[int]:
+        """The ids of the tensors outside the host whose values are still the same.
+
+        All of them are compared in one go, so the host waits for each device once and not for each tensor.
+        """
+        flags: defaultdict[torch.device, dict[int, Tensor]] = defaultdict(dict)
+        for key, state in self._states.items():
+            tensor = state.tensor
+            if state.values is None or _is_on_host(tensor) or stats.unobservable(tensor):
+                continue
+            differs = stats.attempt(_differs, tensor.detach(), state.values)[0]
+            if differs is not None:
+                flags[differs.device][key] = differs
+        unchanged: set[int] = set()
+        for of_device in flags.values():
+            has_changed = torch.stack(list(of_device.values())).cpu().tolist()
+            unchanged.update(key for key, changed in zip(of_device, has_changed, strict=True) if not changed)
+        return unchanged
 
 
-def is_on_host(tensor: Tensor) -> bool:
+def _is_on_host(tensor: Tensor) -> bool:
     """Whether the host can read the tensor without waiting for a device."""
     return tensor.device.type == "cpu"
 
@@ -110,7 +130,7 @@ def _restore_values(tensor: Tensor, values: Tensor) -> None:
     On the CPU they are written if they differ. On an accelerator they are written in any case: to compare them first
     would read as much memory and make the host wait for the device, once for each tensor.
     """
-    if not is_on_host(tensor):
+    if not _is_on_host(tensor):
         try:
             _write(tensor, values)
         except RuntimeError:  # some elements share their memory (an expanded tensor), which copying refuses
