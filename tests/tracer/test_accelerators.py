@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import leadline
+from leadline.tracer.restore import take_snapshot
 from tests.support.accelerator import Accelerated, on_accelerator
 
 
@@ -39,7 +40,43 @@ def test_one_traced_pass_waits_for_the_device_once():
     assert trace.device == "cuda:0"
     assert all(value.forward is not None for value in trace.values if value.source == "input")
     assert trace.loss is not None
-    assert Accelerated.waits["copy"] == 1  # besides one comparison per tensor that is restored
+    assert Accelerated.waits.total() == 1
+
+
+class WritesItsWeights(nn.Module):
+    """Changes a weight in each pass, which is put back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()[0]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output = self.inner(x)
+        with torch.no_grad():
+            self.inner[0].weight.mul_(2)
+        return output
+
+
+def test_what_a_pass_writes_is_restored_without_further_waits():
+    model, x = WritesItsWeights(), network()[1]
+    before = model.inner[0].weight.inner.clone()
+    version = model.inner[0].weight._version
+    leadline.trace(model, x, loss=mean_square, theory=False)
+    assert torch.equal(model.inner[0].weight.inner, before)
+    assert model.inner[0].weight._version == version
+    assert Accelerated.waits.total() == 1
+
+
+def test_a_snapshot_inside_another_compares_all_tensors_in_one_wait():
+    model, x = network()
+    case = leadline.Case(model, x, loss=mean_square)
+    outer = take_snapshot(case)
+    with torch.no_grad():
+        model[0].weight.mul_(2)
+    inner = take_snapshot(case, outer)
+    assert Accelerated.waits.total() == 1
+    copies = [inner.values_of(each) is outer.values_of(each) for each in model.parameters()]
+    assert copies == [False] + [True] * (len(copies) - 1)
 
 
 def test_a_trace_measures_the_same_on_the_stand_in_as_on_the_cpu():

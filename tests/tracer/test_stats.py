@@ -225,13 +225,15 @@ def test_an_inner_product_agrees_with_the_definition(dtype: torch.dtype):
 
 def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
     y = torch.tensor([[0.0, 0.5, 1.0, -1.0], [0.0, 0.0, 0.99, -0.999]])
-    (units,) = stats.fetch_units([stats.measure_units(y, -1, (-1.0, 1.0), stats.measure(y))])
+    (units,) = stats.fetch_units(
+        [stats.measure_units(y, -1, (-1.0, 1.0), stats.measure(y), stats.sum_units(y, -1))]
+    )
     assert (units.count, units.dead, units.saturated) == (4, 1, 2)
 
 
 def test_units_of_a_tensor_without_zeros_are_all_alive_and_unbounded_ones_never_saturated():
     y = torch.rand(3, 4, 5) + 0.1
-    (units,) = stats.fetch_units([stats.measure_units(y, 1, None, stats.measure(y))])
+    (units,) = stats.fetch_units([stats.measure_units(y, 1, None, stats.measure(y), stats.sum_units(y, 1))])
     assert (units.count, units.dead, units.saturated) == (4, 0, None)
 
 

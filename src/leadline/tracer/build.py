@@ -40,6 +40,7 @@ def build_trace(
     `fields` holds further fields of the Trace. `grad_norms` holds, by name, the norms of gradients of which this
     process has only a shard.
     """
+    recorder.queue.measure()
     recorded, entries = recorder.ops, recorder.table.entries
     unplaced = recorder.gradients.place_recomputed(
         [op.plan.callable for op in recorded], [op.outputs for op in recorded]

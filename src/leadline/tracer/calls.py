@@ -26,6 +26,7 @@ _CHANNELS_FIRST = ("conv", "batch_norm", "group_norm", "instance_norm", "pool")
 # Heuristic: a longer list is data (a list of indices), not the way in which an op is called.
 MAX_LIST_ITEMS = 64
 NOT_JSON = "?"
+_JSON_TYPES = frozenset({int, bool, str, type(None)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,9 +199,11 @@ def _encode(argument: Any, values: Mapping[int, int]) -> Any:
     """Return one argument as `leadline.records.Op.args` documents it."""
     if isinstance(argument, Tensor):
         return f"%{values[id(argument)]}" if id(argument) in values else NOT_JSON
+    if type(argument) in _JSON_TYPES:
+        return argument
     if isinstance(argument, float):
         return spell_float(argument)
-    if argument is None or isinstance(argument, bool | str):
+    if isinstance(argument, str):
         return argument
     if isinstance(argument, int):
         return int(argument)

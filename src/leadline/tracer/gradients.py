@@ -13,7 +13,8 @@ from torch.autograd.graph import Node
 from leadline.tracer import stats
 from leadline.tracer.mixing import stream_spread
 from leadline.tracer.stats import RawStats
-from leadline.tracer.values import ValueTable
+from leadline.tracer.stats_queue import StatsQueue
+from leadline.tracer.values import ValueEntry, ValueTable
 
 CHECKPOINT_NODE = "CheckpointFunctionBackward"
 
@@ -37,10 +38,11 @@ class Gradients:
     the value, before any later in-place change of it.
     """
 
-    def __init__(self, table: ValueTable, run_safely: Callable[..., Any]) -> None:
+    def __init__(self, table: ValueTable, queue: StatsQueue, run_safely: Callable[..., Any]) -> None:
         self.regions: dict[int, CheckpointRegion] = {}
         self.is_listening = False
         self._table = table
+        self._queue = queue
         self._run_safely = run_safely
         self._value_by_node: dict[int, int] = {}
 
@@ -65,11 +67,16 @@ class Gradients:
         def measure_gradient(grads: Sequence[Tensor | None]) -> None:
             grad = grads[number]
             if self.is_listening and grad is not None:
-                entry.backward = self._run_safely(_measure, grad)
+                self._run_safely(self._measure, grad, entry)
                 if entry.mixing is not None:
                     entry.gradient_spread = self._run_safely(_measure_spread, grad, entry.mixing.axis)
 
         node.register_prehook(measure_gradient)
+
+    def _measure(self, grad: Tensor, entry: ValueEntry) -> None:
+        with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
+            if not stats.unobservable(grad) and not self._queue.add(grad, entry, is_gradient=True):
+                entry.backward, _ = stats.attempt(stats.measure, grad)
 
     def find_dependencies(self, tensor: Tensor, read: Callable[[Tensor], int]) -> list[int]:
         """Return the known values that, according to autograd, this tensor was computed from; `read` gives leaves."""

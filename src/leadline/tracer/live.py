@@ -96,7 +96,7 @@ class LivePass:
     @property
     def seconds(self) -> float:
         """Time that recording took so far, inside the model's own pass."""
-        return self.recorder.seconds
+        return self.recorder.barrier.seconds
 
     @property
     def seen(self) -> bool:
@@ -118,6 +118,7 @@ class LivePass:
         """
         recorder = self.recorder
         recorder.gradients.is_listening = False
+        recorder.queue.measure()
         for entry in recorder.table.entries:
             if entry.backward is not None and loss_scale != 1.0:
                 entry.backward = _unscaled(entry.backward, loss_scale)

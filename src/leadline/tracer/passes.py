@@ -87,7 +87,7 @@ class PassObserver(TorchFunctionMode):
         self._lengths = lengths
         self._plans: dict[Any, OpPlan | None] = {}
         self.print_of = WeakIdKeyDictionary()
-        self._call_sites = CallSites(repository_root())
+        self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -141,7 +141,7 @@ class PassObserver(TorchFunctionMode):
             OpPrint(
                 name=plan.name,
                 module=self.calls.here[0],
-                source=self._call_sites.here(CALLING_CODE),
+                source=self._call_sites.here(),
                 axes=prints,
                 makers=tuple(makers),
             )

@@ -27,6 +27,7 @@ from leadline.tracer.gradients import Gradients
 from leadline.tracer.inputs import CALLING_CODE, named_tensors
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.sources import CallSites, repository_root
+from leadline.tracer.stats_queue import StatsQueue, UnitKind
 from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
@@ -89,6 +90,33 @@ class CallTensors(NamedTuple):
     """The written ones, or those that the op rescales as a side effect."""
 
 
+class ErrorBarrier:
+    """Runs parts of the recorder. Inside a training loop, an error ends the recording and goes to `on_error`.
+
+    It knows nothing of the recorder: who holds it holds no reference cycle, and a finished recorder is freed at once.
+    """
+
+    def __init__(self, on_error: OnError | None) -> None:
+        self.is_broken = False
+        """Whether an error ended the recording."""
+        self.seconds = 0.0
+        """Time spent on recording; only counted inside a training loop (with `on_error`)."""
+        self._on_error = on_error
+
+    def run(self, part: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+        if self._on_error is None:
+            return part(*args, **kwargs)
+        start = perf_counter()
+        try:
+            return part(*args, **kwargs)
+        except Exception as error:
+            self.is_broken = True
+            self._on_error(error)
+            return None
+        finally:
+            self.seconds += perf_counter() - start
+
+
 class Recorder(TorchFunctionMode):
     """Records ops while it is active. It keeps no tensor of the pass, only shapes, numbers and ids."""
 
@@ -105,7 +133,9 @@ class Recorder(TorchFunctionMode):
         self.table = ValueTable()
         self.ops: list[RecordedOp] = []
         self.calls = CallStack(model_index)
-        self.gradients = Gradients(self.table, self._run_safely)
+        self.barrier = ErrorBarrier(on_error)
+        self.queue = StatsQueue()
+        self.gradients = Gradients(self.table, self.queue, self.barrier.run)
         self.exits: list[GraphExit] = []
         """Calls that made Python numbers or NumPy arrays of tensors."""
         self.unregistered: list[Tensor] = []
@@ -123,21 +153,18 @@ class Recorder(TorchFunctionMode):
         """Names of parameters that a sharded model gathers for the pass, by the id of the gathered tensor."""
         self.gathered_stats: dict[str, stats.RawStats] = {}
         """Statistics of those gathered parameters that the pass read, by name."""
-        self.seconds = 0.0
-        """Time spent on recording; only counted inside a training loop (with `on_error`)."""
         self._model_index = model_index
         self._runner = runner
-        self._on_error = on_error
-        self._is_broken = False
-        self._unmeasured = unmeasured
+        self.unmeasured = unmeasured
+        """Why nothing is measured; "" if everything is."""
         self._plans: dict[Any, OpPlan | None] = {}
-        self._call_sites = CallSites(repository_root())
+        self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        plan = None if self._is_broken or self.is_paused else self._run_safely(self._plan, func)
+        plan = None if self.barrier.is_broken or self.is_paused else self.barrier.run(self._plan, func)
         if plan is None:
             return func(*args, **kwargs)
         if plan.body is not None:
@@ -145,15 +172,15 @@ class Recorder(TorchFunctionMode):
                 return plan.body(*args, **kwargs)
         if self.is_backward:
             result = func(*args, **kwargs)
-            self._run_safely(self._record_recomputed, plan, args, kwargs, result)
+            self.barrier.run(self._record_recomputed, plan, args, kwargs, result)
             return result
-        call_tensors = self._run_safely(self._before_call, plan, args, kwargs)
+        call_tensors = self.barrier.run(self._before_call, plan, args, kwargs)
         if self._runner is None or call_tensors is None:
             result = func(*args, **kwargs)
         else:
             result = self._runner.run((func, args, kwargs), call_tensors.tensors, call_tensors.changed)
         if call_tensors is not None:
-            self._run_safely(self._after_call, plan, args, kwargs, (call_tensors, result))
+            self.barrier.run(self._after_call, plan, args, kwargs, (call_tensors, result))
         return result
 
     def _before_call(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallTensors:
@@ -171,7 +198,7 @@ class Recorder(TorchFunctionMode):
         value_by_id = {id(tensor): value for tensor, value in zip(tensors, values, strict=True)}
         outputs = _outputs(result, tensors, written)
         if values and plan.callable in _EXITS:
-            module, source = self.calls.here[0], self._call_sites.here(CALLING_CODE)
+            module, source = self.calls.here[0], self._call_sites.here()
             self.exits.append(
                 GraphExit(
                     name=plan.callable.rpartition(".")[2], value=values[0], module=module, source=source
@@ -180,19 +207,19 @@ class Recorder(TorchFunctionMode):
         if op := self._record(plan, values, outputs, written):
             op.cut = _cut_kind(tensors, outputs)
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
-            if plan.kind == "attention" and not self._unmeasured:
+            if plan.kind == "attention" and not self.unmeasured:
                 self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
-            elif plan.name == "softmax" and not self._unmeasured and _is_over_last(tensors[0], args, kwargs):
+            elif plan.name == "softmax" and not self.unmeasured and _is_over_last(tensors[0], args, kwargs):
                 attended, _ = stats.attempt(stats.measure_softmax, tensors[0])
                 self.table.entries[op.outputs[0]].attended = attended
-            elif plan.callable in stats.CLASS_LOSSES and not self._unmeasured:
+            elif plan.callable in stats.CLASS_LOSSES and not self.unmeasured:
                 self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
-            elif plan.name in mixing.PRODUCTS and not self._unmeasured:
+            elif plan.name in mixing.PRODUCTS and not self.unmeasured:
                 product = mixing.find_stream_product(plan.name, args, outputs[0])
                 if product is not None:
                     measured, _ = stats.attempt(mixing.measure_mixing, outputs[0], product)
                     self.table.entries[op.outputs[0]].mixing = measured
-            elif plan.name in stats.CHOICES and not self._unmeasured:
+            elif plan.name in stats.CHOICES and not self.unmeasured:
                 self.table.entries[op.outputs[-1]].choices = stats.count_choices(tensors, outputs)
 
     def _record_recomputed(
@@ -202,20 +229,6 @@ class Recorder(TorchFunctionMode):
         tensors = tensors_in((args, kwargs) if kwargs else args)
         outputs = _outputs(result, tensors, tensors_written_by(plan, args, kwargs))
         self.gradients.op_recomputed(plan.callable, outputs)
-
-    def _run_safely(self, part: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """Run a part of the recorder. Inside a training loop, an error ends the recording and goes to `on_error`."""
-        if self._on_error is None:
-            return part(*args, **kwargs)
-        start = perf_counter()
-        try:
-            return part(*args, **kwargs)
-        except Exception as error:
-            self._is_broken = True
-            self._on_error(error)
-            return None
-        finally:
-            self.seconds += perf_counter() - start
 
     def name_source(self, tree: Any, name: str, kind: SourceKind) -> None:
         """Name the tensors of a batch, before the model reads them."""
@@ -229,15 +242,15 @@ class Recorder(TorchFunctionMode):
 
     def module_called(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         """Note what the first call of a module is given."""
-        if not self.is_backward and not self._is_broken and self.calls.counts[id(module)] == 1:
-            self._run_safely(self._note_inputs, module, args)
+        if not self.is_backward and not self.barrier.is_broken and self.calls.counts[id(module)] == 1:
+            self.barrier.run(self._note_inputs, module, args)
 
     def module_returned(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:
         """Note what a module returned."""
-        if not self.is_backward and not self._is_broken:
-            self._run_safely(self._note_outputs, module, (args, kwargs), output)
+        if not self.is_backward and not self.barrier.is_broken:
+            self.barrier.run(self._note_outputs, module, (args, kwargs), output)
 
     def _note_inputs(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         self.module_inputs[id(module)] = tuple(self.table.find(tensor) for tensor in tensors_in(args))
@@ -260,8 +273,8 @@ class Recorder(TorchFunctionMode):
 
     def tensors_replaced(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
         """Note that, while recording was paused, tensors became views or casts of themselves."""
-        if not self._is_broken:
-            self._run_safely(self._note_replaced, before, after)
+        if not self.barrier.is_broken:
+            self.barrier.run(self._note_replaced, before, after)
 
     def _note_replaced(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
         with torch._C.DisableTorchFunction():
@@ -338,14 +351,14 @@ class Recorder(TorchFunctionMode):
                 output_values.append(self.table.add(base, entry))
         module, call = self.calls.here
         op = RecordedOp(plan, module, call, self.phase, tuple(values), tuple(output_values))
-        op.source = self._call_sites.here(CALLING_CODE)
+        op.source = self._call_sites.here()
         self.ops.append(op)
         for tensor, value in zip(outputs, output_values, strict=False):
             self._wait_for_gradient(tensor, value)
         return op
 
     def _wait_for_gradient(self, tensor: Tensor, value: int) -> None:
-        if tensor.requires_grad and not self._unmeasured and not self.table.entries[value].is_rearranged:
+        if tensor.requires_grad and not self.unmeasured and not self.table.entries[value].is_rearranged:
             self.gradients.wait(tensor, value)
 
     def _base(self, tensor: Tensor) -> Tensor | None:
@@ -371,25 +384,37 @@ class Recorder(TorchFunctionMode):
             return entry
         if unobserved:
             return entry
-        self._observe(tensor, entry)
-        if entry.forward is not None and tensor.dim() > 1 and tensor.numel() and self._runner is None:
-            if plan.kind == "activation":
-                entry.units, _ = stats.attempt(
-                    stats.measure_units, tensor, entry.unit_dim, plan.bounds, entry.forward
-                )
-            if plan.kind in _KINDS_WITH_SHARED_MEAN:
-                entry.shared_mean, _ = stats.attempt(stats.measure_shared_mean, tensor, entry.unit_dim)
+        units = self._unit_kind(plan, tensor)
+        is_last = tensor.dim() > 1 and entry.unit_dim in (-1, tensor.dim() - 1)
+        self._observe(tensor, entry, units if is_last else None, can_wait=units is None or is_last)
+        if units is not None and entry.forward is not None:
+            _measure_units(units, tensor, entry)
         return entry
+
+    def _unit_kind(self, plan: OpPlan, tensor: Tensor) -> UnitKind | None:
+        """Return what is measured of the units of this value; None if it has none."""
+        if plan.kind not in _KINDS_WITH_SHARED_MEAN or self._runner is not None:
+            return None
+        if tensor.dim() < 2 or not tensor.numel():
+            return None
+        return UnitKind(plan.kind == "activation", plan.bounds)
 
     def _has_stats(self, value: int) -> bool:
         """Whether the value has statistics, inherits them, or has a reason for having none."""
         entry = self.table.entries[value]
-        return entry.is_rearranged or entry.forward is not None or bool(entry.unobserved)
+        is_measured = entry.is_queued or entry.forward is not None
+        return entry.is_rearranged or is_measured or bool(entry.unobserved)
 
-    def _observe(self, tensor: Tensor, entry: ValueEntry) -> ValueEntry:
+    def _observe(
+        self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None, *, can_wait: bool = True
+    ) -> ValueEntry:
+        """Measure a value, or queue it together with its `units` if it `can_wait`."""
         if tensor.is_floating_point() or tensor.is_complex():
-            entry.unobserved = self._unmeasured or stats.unobservable(tensor)
+            entry.unobserved = self.unmeasured or stats.unobservable(tensor)
             if not entry.unobserved:
+                entry.is_queued = can_wait and self.queue.add(tensor, entry, units=units)
+                if entry.is_queued:
+                    return entry
                 entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor)
             elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
@@ -405,11 +430,23 @@ class Recorder(TorchFunctionMode):
         return first.unit_dim if first is not None and len(first.shape) == tensor.dim() else -1
 
 
+def _measure_units(units: UnitKind, tensor: Tensor, entry: ValueEntry) -> None:
+    sums, _ = stats.attempt(stats.sum_units, tensor, entry.unit_dim)
+    if sums is None or entry.forward is None:
+        return
+    if units.is_activation:
+        entry.units, _ = stats.attempt(
+            stats.measure_units, tensor, entry.unit_dim, units.bounds, entry.forward, sums
+        )
+    entry.shared_mean, _ = stats.attempt(stats.measure_shared_mean, sums, tensor.numel())
+
+
 def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> list[Tensor]:
     """Return the tensors that a call made: what it wrote in place, or what it returned that was not an argument."""
     if written:
         return written
-    return [tensor for tensor in tensors_in(result) if all(tensor is not other for other in inputs)]
+    arguments = {id(tensor) for tensor in inputs}
+    return [tensor for tensor in tensors_in(result) if id(tensor) not in arguments]
 
 
 def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -420,7 +457,13 @@ def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | None:
     """Return how a call ends the graph; None if it does not, or if there was none before it."""
-    if any(each.requires_grad for each in outputs) or not any(each.requires_grad for each in inputs):
+    for each in outputs:  # plain loops: this runs for every op
+        if each.requires_grad:
+            return None
+    for each in inputs:
+        if each.requires_grad:
+            break
+    else:
         return None
     if not any(each.is_floating_point() or each.is_complex() for each in outputs):
         return "discrete"

@@ -166,6 +166,9 @@ class _Layer:
     ) -> None:
         shield = self.shield
         if shield is None:
+            self._frame = (
+                None  # a frame that holds this object would otherwise wait for the garbage collector
+            )
             return
         shield.is_restoring = True
         self._close(shield)

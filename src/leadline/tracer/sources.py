@@ -64,28 +64,37 @@ def find_source(thing: Callable[..., Any] | ModuleType, root: Path) -> Source | 
 class CallSites:
     """Finds the line of the user's code that is making a call right now."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, boundary: frozenset[CodeType]) -> None:
+        """Frames outside `boundary`, the functions of Leadline that call the model, are not the model's."""
         self._root = root
-        self._paths: dict[CodeType, str | None] = {}
-        """By code object: its file within the repository; None if the user does not edit it."""
+        self._boundary = {id(code): code for code in boundary}
+        # By the id of a code object, because its hash is computed from its bytecode each time it is asked for.
+        self._paths: dict[int, tuple[CodeType, str | None]] = {}
+        """The code object, which keeps its id taken, and its file; None if the user does not edit that file."""
+        self._sources: dict[tuple[str, int], Source] = {}
 
-    def here(self, boundary: frozenset[CodeType]) -> Source | None:
-        """Return the innermost line below the root that is on the stack; None if there is none.
-
-        Frames outside `boundary`, the functions of Leadline that call the model, are not the model's.
-        """
+    def here(self) -> Source | None:
+        """Return the innermost line below the root that is on the stack; None if there is none."""
+        paths, boundary = self._paths, self._boundary
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             code = frame.f_code
-            if code in boundary:
-                return None
-            if code not in self._paths:
-                self._paths[code] = _own_path(code.co_filename, self._root)
-            path = self._paths[code]
+            known = paths.get(id(code))
+            if known is None:
+                if id(code) in boundary:
+                    return None
+                known = paths[id(code)] = (code, _own_path(code.co_filename, self._root))
+            path = known[1]
             if path is not None:
-                return Source(file=path, line=frame.f_lineno)
+                return self._source(path, frame.f_lineno)
             frame = frame.f_back
         return None
+
+    def _source(self, file: str, line: int) -> Source:
+        source = self._sources.get((file, line))
+        if source is None:
+            source = self._sources[file, line] = Source(file=file, line=line)
+        return source
 
 
 def _own_path(file: str, root: Path) -> str | None:

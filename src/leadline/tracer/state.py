@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from leadline.records import Gap
 from leadline.tracer import write_back
 from leadline.tracer.sources import OWN_PACKAGES, is_installed, top_package
-from leadline.tracer.tensor_state import TensorState, capture_tensor, memory_range, storage_of
+from leadline.tracer.tensor_state import KnownCopies, TensorState, capture_tensor, memory_range, storage_of
 from leadline.tracer.write_back import RestoreGroup
 
 Path = tuple[Any, ...]
@@ -84,7 +84,7 @@ class Snapshot:
         """`outer` is a snapshot that was taken before and is still to be restored; it shares its copies."""
         self.tensors: dict[int, TensorState] = {}
         """By the id of each tensor."""
-        self._outer = outer
+        self._outer_copies = KnownCopies({} if outer is None else outer.tensors)
         self._kept: dict[int, Any] = {}
         """Objects that were walked, by id; they are kept, so that no other object gets their id."""
         self._fixed, self._moving = RestoreGroup(), RestoreGroup()
@@ -228,8 +228,7 @@ class Snapshot:
     def _add_tensor(self, tensor: Tensor) -> None:
         if nn.parameter.is_lazy(tensor):
             return
-        known = None if self._outer is None else self._outer.tensors.get(id(tensor))
-        state = capture_tensor(tensor, known, with_values=self._has_values)
+        state = capture_tensor(tensor, self._outer_copies.find, with_values=self._has_values)
         self.tensors[id(tensor)] = state
         self._kept[id(tensor)] = tensor
         is_parameter = id(tensor) in self._parameters

@@ -18,8 +18,11 @@ from leadline.records import Attended, Stats, Units
 
 # Derived: for magnitudes in this range, sums of up to 1e8 squares stay within float32's range of 1e-38 to 3e38.
 SAFE_PEAK = (1e-15, 1e15)
-# Calibrated by benchmarks/tensor_statistics.py: squares per row when a norm is computed in two levels.
+# Calibrated by benchmarks/tensor_statistics.py: squares that one lane may add in float32, in a norm of two levels.
 ROW_SIZE = 16384
+# Derived: BLAS adds the products of a dot product in at least 8 lanes, so none of them adds more than one row does.
+# That is also small enough for a core's own cache, in which the second and third reduction then find the numbers.
+MAX_DOT_SIZE = 8 * ROW_SIZE
 # Derived: share of half the range of a bounded activation; beyond it, tanh and sigmoid keep under 4 % of their slope.
 SATURATION_SHARE = 0.98
 # Heuristic: masks add -1e4 or less to a logit, which may itself be large; the softmax of either is zero in every dtype.
@@ -61,7 +64,7 @@ class RawAttention(NamedTuple):
     """Number of keys; then purity, entropy, and variance and largest magnitude of the logits, of some rows."""
 
     keys: int
-    numbers: tuple[Tensor, ...]
+    numbers: tuple[Number, ...]
     slices: Tensor | None
     """Largest magnitude of the logits, then purity, of each head or each index of the first axis: (2, slices)."""
 
@@ -111,14 +114,15 @@ def measure(x: Tensor) -> RawStats:
 
 
 def measure_now(x: Tensor) -> RawStats:
-    """Measure on the CPU with `aminmax`, `vector_norm`, `sum` and a count of the zeros: 20 us for a small tensor.
+    """Measure on the CPU with `aminmax`, `sum`, and one dot product each for the squares and for the nonzero elements.
 
-    A large tensor is read at about 7 GB/s. Each of these calls is the fastest of several equivalent ones.
+    Each of these calls is the fastest of several equivalent ones.
     """
     count = x.numel()
     if count == 0:
         return RawStats(0, 1.0, math.nan, math.nan, math.nan, math.nan, 0.0, 0.0)
-    bounds = torch.aminmax(x)
+    flat = _flat(x)
+    bounds = torch.aminmax(flat)
     low, high = bounds[0].item(), bounds[1].item()
     if not (math.isfinite(low) and math.isfinite(high)):
         non_finite = torch.count_nonzero(x - x).item()
@@ -128,33 +132,33 @@ def measure_now(x: Tensor) -> RawStats:
     if peak == 0:
         return RawStats(count, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     scale = 1.0 if SAFE_PEAK[0] < peak < SAFE_PEAK[1] else peak
-    scaled = x if scale == 1.0 else x / scale
-    nonzero = _count_nonzero(x) if low <= 0 <= high else count
-    total, norm = scaled.sum().item(), _norm(scaled)
-    return RawStats(count, scale, total, norm, low, high, nonzero, 0.0)
+    has_zeros = low <= 0 <= high
+    total = squares = nonzero = 0.0
+    for part in _parts(flat):
+        scaled = part if scale == 1.0 else part / scale
+        total += scaled.sum().item()
+        squares += torch.dot(scaled, scaled).item()
+        if has_zeros:  # `count_nonzero` branches on each element: 0.8 GB/s on the output of a ReLU
+            signs = torch.sign(part)
+            nonzero += torch.dot(signs, signs).item()
+    return RawStats(count, scale, total, math.sqrt(squares), low, high, nonzero if has_zeros else count, 0.0)
 
 
-def _norm(x: Tensor) -> float:
-    """Return the Euclidean norm, computed in rows: one float32 sum of 5 million squares would be wrong by 0.4 %."""
-    if x.numel() > ROW_SIZE and x.is_contiguous():
-        whole = x.numel() // ROW_SIZE * ROW_SIZE
-        flat = x.view(-1)
-        rows = torch.linalg.vector_norm(flat[:whole].view(-1, ROW_SIZE), dim=1)
-        return math.hypot(
-            torch.linalg.vector_norm(rows).item(), torch.linalg.vector_norm(flat[whole:]).item()
-        )
-    return float(torch.linalg.vector_norm(x).item())
+def _flat(x: Tensor) -> Tensor:
+    """Return the elements of `x` as a vector in any order: a view of them, unless there are gaps between them."""
+    if x.is_contiguous():
+        return x.view(-1)
+    strides = x.stride()
+    by_stride = x.permute(sorted(range(x.dim()), key=lambda dim: -strides[dim]))
+    return by_stride.view(-1) if by_stride.is_contiguous() else x.reshape(-1)
 
 
-def _count_nonzero(x: Tensor) -> float:
-    """Return the number of nonzero elements.
+def _parts(flat: Tensor) -> Sequence[Tensor]:
+    """Return the vector in parts of which the sum of squares is exact enough in float32.
 
-    `count_nonzero` branches on each element, which makes it slow on the output of a ReLU (0.8 GB/s). The norm of the
-    signs does not.
+    One sum of 5 million squares would be wrong by 0.4 %.
     """
-    if x.numel() <= ROW_SIZE:
-        return float(torch.count_nonzero(x).item())
-    return round(_norm(torch.sign(x)) ** 2)
+    return (flat,) if flat.numel() <= MAX_DOT_SIZE else torch.split(flat, MAX_DOT_SIZE)
 
 
 def measure_deferred(x: Tensor) -> RawStats:
@@ -181,24 +185,39 @@ def measure_deferred(x: Tensor) -> RawStats:
 def measure_norm(x: Tensor) -> RawStats:
     """Measure mean, norm and non-finite elements only: all that a parameter needs, at a third of the cost."""
     if x.device.type == "cpu" and x.layout is torch.strided and x.dtype is torch.float32:
-        norm = _norm(x.detach())
+        parts = _parts(_flat(x.detach()))
+        norm = math.sqrt(sum(torch.dot(part, part).item() for part in parts))
         if SAFE_PEAK[0] < norm < SAFE_PEAK[1]:
-            return RawStats(x.numel(), 1.0, x.detach().sum().item(), norm, math.nan, math.nan, math.nan, 0.0)
+            total = sum(part.sum().item() for part in parts)
+            return RawStats(x.numel(), 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
     return measure(x)
 
 
-def measure_units(y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, raw: RawStats) -> RawUnits:
+def sum_units(y: Tensor, unit_dim: int) -> Tensor:
+    """Return the sum of each unit (slice along `unit_dim`) over samples and positions."""
+    y, _ = _dense(y.detach())
+    last = y.dim() - 1
+    if unit_dim in (-1, last) and y.is_contiguous():
+        return y.view(-1, y.shape[-1]).sum(0)
+    return y.sum([dim for dim in range(last + 1) if dim != unit_dim % (last + 1)])
+
+
+def measure_units(
+    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, raw: RawStats, sums: Tensor
+) -> RawUnits:
     """Count units (slices along `unit_dim`) that are dead or saturated over all samples and positions.
 
-    `raw` are the statistics of `y`. If they count no zeros, no unit is dead. If nothing is negative, as after a ReLU,
-    a sum finds dead units at half the cost of a maximum of magnitudes.
+    `raw` and `sums` are the statistics of `y` and its `sum_units`. If there are no zeros, no unit is dead. If nothing
+    is negative, as after a ReLU, a unit is dead if its sum is zero.
     """
-    y, _ = _dense(y.detach())
     units = y.shape[unit_dim]
-    others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
     alive: Number = units
+    if _is_known(raw.nonzero, raw.size) and bounds is None:
+        return RawUnits(units, alive, None)
+    y, _ = _dense(y.detach())
+    others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
     if not _is_known(raw.nonzero, raw.size):
-        alive = _count(y.sum(others) if _is_known(raw.low, 0.0) else y.abs().amax(others))
+        alive = _count(sums if _is_known(raw.low, 0.0) else y.abs().amax(others))
     if bounds is None:
         return RawUnits(units, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
@@ -206,12 +225,15 @@ def measure_units(y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, 
     return RawUnits(units, alive, _count(nearest > SATURATION_SHARE * half))
 
 
-def measure_shared_mean(y: Tensor, unit_dim: int) -> Number:
-    """Return the mean square over units (slices along `unit_dim`) of each unit's mean over samples and positions."""
-    y, _ = _dense(y.detach())
-    means = y.mean([dim for dim in range(y.dim()) if dim != unit_dim % y.dim()])
-    mean_square = torch.dot(means, means) / means.numel()
-    return mean_square.item() if mean_square.device.type == "cpu" else mean_square
+def measure_shared_mean(sums: Tensor, size: int) -> Number:
+    """Return the mean square over units of each unit's mean over samples and positions.
+
+    `sums` are the `sum_units` of a tensor of `size` elements.
+    """
+    units = sums.numel()
+    means = sums / (size / units)
+    mean_square = torch.dot(means, means)
+    return (mean_square.item() if mean_square.device.type == "cpu" else mean_square) / units
 
 
 CHOICES = frozenset({"topk", "argmax", "max"})
@@ -261,7 +283,7 @@ def transfer(tensors: Iterable[Any]) -> dict[int, list[float]]:
     """Return the elements of all tensors among `tensors` by their `id`, in one transfer per device."""
     pending: dict[torch.device, list[Tensor]] = {}
     for tensor in tensors:
-        if isinstance(tensor, Tensor):
+        if type(tensor) is not float and isinstance(tensor, Tensor):
             pending.setdefault(tensor.device, []).append(tensor)
     known: dict[int, list[float]] = {}
     for group in pending.values():
@@ -338,6 +360,8 @@ def _is_known(number: Number, expected: float) -> bool:
 
 def _dense(x: Tensor) -> tuple[Tensor, int]:
     """Return `x` as a strided real tensor of a dtype that reductions support, and how many zeros that leaves out."""
+    if x.dtype is torch.float32 and x.layout is torch.strided:
+        return x, 0
     if x.layout is not torch.strided:
         if x.layout is torch.jagged:
             x = x.values()
@@ -353,8 +377,13 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
 
 
 def _fetch(rows: Sequence[tuple[Number, ...]], known: Known) -> list[list[float]]:
-    fetched = {**known, **transfer(number for row in rows for number in row if id(number) not in known)}
-    return [[fetched[id(n)][0] if isinstance(n, Tensor) else float(n) for n in row] for row in rows]
+    numbers = (number for row in rows for number in row if type(number) is not float)
+    fetched = {**known, **transfer(number for number in numbers if id(number) not in known)}
+    return [[n if type(n) is float else _number(n, fetched) for n in row] for row in rows]
+
+
+def _number(number: Number, fetched: Known) -> float:
+    return fetched[id(number)][0] if isinstance(number, Tensor) else float(number)
 
 
 def _stats(count: int, row: Sequence[float]) -> Stats:
@@ -397,7 +426,8 @@ def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
         if enable_gqa and q.dim() > 2 and k.shape[-3] != q.shape[-3]:
             k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
         logits = (q @ k.mT) * (scale if scale is not None else 1 / math.sqrt(q.shape[-1]))
-        return _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
+        summary = None if is_causal or attn_mask is not None else _plain_summary(logits)
+        return summary or _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
 
 
 def measure_softmax(logits: Tensor) -> RawAttention | None:
@@ -425,6 +455,30 @@ def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> 
     mask = mask.detach()
     mask = mask[..., -rows:, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
     return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
+
+
+def _plain_summary(logits: Tensor) -> RawAttention | None:
+    """Return what `_summary` returns in a third of its calls; None if it cannot be known that nothing is masked."""
+    if logits.device.type != "cpu":
+        return None
+    bounds = torch.aminmax(logits)
+    low, high = bounds[0].item(), bounds[1].item()
+    if not (low > MAX_MASKED_LOGIT and high < math.inf):
+        return None
+    keys, sizes = logits.shape[-1], logits.abs()
+    logits = logits.reshape(-1, keys)
+    log_weights = logits.log_softmax(-1).view(-1)
+    weights = log_weights.exp()
+    purities = weights.square().view(sizes.shape).sum(-1)
+    rows = logits.shape[0]
+    purity, entropy = (
+        torch.dot(weights, weights).item() / rows,
+        -torch.dot(weights, log_weights).item() / rows,
+    )
+    flat, means = logits.view(-1), logits.mean(-1)
+    mean_square = torch.dot(flat, flat).item() / flat.numel()
+    variance = max(mean_square - torch.dot(means, means).item() / rows, 0.0)
+    return RawAttention(keys, (purity, entropy, variance, max(-low, high)), _by_slice(sizes, purities))
 
 
 def _summary(logits: Tensor) -> RawAttention:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -42,8 +45,8 @@ class TensorState:
         else:
             if not _has_same_memory(tensor, alias):
                 tensor.data = alias
-            if self.values is not None and not same_bits(alias, self.values):
-                _write(alias, self.values)
+            if self.values is not None:
+                _restore_values(alias, self.values)
         if self.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
         if self.version is not None:
@@ -52,25 +55,19 @@ class TensorState:
     def restore_gradient(self) -> None:
         if self.tensor.grad is not self.grad:
             self.tensor.grad = self.grad
-        if (
-            self.grad is not None
-            and self.grad_values is not None
-            and not same_bits(self.grad, self.grad_values)
-        ):
-            _write(self.grad, self.grad_values)
+        if self.grad is not None and self.grad_values is not None:
+            _restore_values(self.grad, self.grad_values)
 
 
 def capture_tensor(
-    tensor: Tensor, known: TensorState | None = None, *, with_values: bool = True
+    tensor: Tensor, find_copy: Callable[[Tensor], Tensor | None] | None = None, *, with_values: bool = True
 ) -> TensorState:
-    """The state of a tensor; the values of a `known` one are shared if they are still the same."""
+    """The state of a tensor; `find_copy` returns a copy of its values if there is one already."""
     alias = tensor.detach()
     values = None
     if with_values and not stats.unobservable(tensor):
-        if known is not None and known.values is not None and same_bits(alias, known.values):
-            values = known.values
-        else:
-            values = alias.clone()
+        values = None if find_copy is None else find_copy(tensor)
+        values = alias.clone() if values is None else values
     is_plain = values is not None and tensor.layout is torch.strided and not tensor.is_nested
     return TensorState(
         tensor=tensor,
@@ -81,6 +78,67 @@ def capture_tensor(
         is_leaf=tensor.is_leaf,
         version=None if values is None or tensor.is_inference() else _unsafe_preserve_version_counter(tensor),
     )
+
+
+class KnownCopies:
+    """Copies of values that another snapshot holds; they are used again for tensors that still have these values."""
+
+    def __init__(self, states: Mapping[int, TensorState]) -> None:
+        self._states = states
+        """By the id of each tensor."""
+
+    def find(self, tensor: Tensor) -> Tensor | None:
+        """Return the copy of this tensor's values; None if there is none, or if the values have changed."""
+        state = self._states.get(id(tensor))
+        if state is None or state.values is None:
+            return None
+        if _is_on_host(tensor):
+            is_same = same_bits(tensor.detach(), state.values)
+        else:
+            is_same = id(tensor) in self._unchanged_on_devices
+        return state.values if is_same else None
+
+    @cached_property
+    def _unchanged_on_devices(self) -> set[int]:
+        """The ids of the tensors outside the host whose values are still the same.
+
+        All of them are compared in one go, so the host waits for each device once and not for each tensor.
+        """
+        flags: defaultdict[torch.device, dict[int, Tensor]] = defaultdict(dict)
+        for key, state in self._states.items():
+            tensor = state.tensor
+            if state.values is None or _is_on_host(tensor) or stats.unobservable(tensor):
+                continue
+            differs = stats.attempt(_differs, tensor.detach(), state.values)[0]
+            if differs is not None:
+                flags[differs.device][key] = differs
+        unchanged: set[int] = set()
+        for of_device in flags.values():
+            has_changed = torch.stack(list(of_device.values())).cpu().tolist()
+            unchanged.update(key for key, changed in zip(of_device, has_changed, strict=True) if not changed)
+        return unchanged
+
+
+def _is_on_host(tensor: Tensor) -> bool:
+    """Whether the host can read the tensor without waiting for a device."""
+    return tensor.device.type == "cpu"
+
+
+def _restore_values(tensor: Tensor, values: Tensor) -> None:
+    """Make the values of a tensor what they were.
+
+    On the CPU they are written if they differ. On an accelerator they are written in any case: to compare them first
+    would read as much memory and make the host wait for the device, once for each tensor.
+    """
+    if not _is_on_host(tensor):
+        try:
+            _write(tensor, values)
+        except RuntimeError:  # some elements share their memory (an expanded tensor), which copying refuses
+            pass
+        else:
+            return
+    if not same_bits(tensor, values):
+        _write(tensor, values)
 
 
 def _has_same_memory(tensor: Tensor, alias: Tensor) -> bool:
@@ -152,6 +210,15 @@ def _address(tensor: Tensor) -> int:
         return 0
     needed = (tensor.storage_offset() + tensor.numel()) * tensor.element_size()
     return tensor.data_ptr() if tensor.untyped_storage().nbytes() >= needed else 0
+
+
+def _differs(one: Tensor, other: Tensor) -> Tensor | None:
+    """Whether two strided tensors differ in a bit, as a tensor on their device; None if that is not known there."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return None
+    if one.layout is not torch.strided or one.is_nested or one.is_quantized:
+        return None
+    return torch.ne(_as_integers(one), _as_integers(other)).any()
 
 
 def _equal_as_integers(one: Tensor, other: Tensor) -> bool:

@@ -5,7 +5,7 @@ names       name every module, parameter and buffer
 restore     put everything back afterwards
 recorder    record every torch call (`calls`: which op in which module, `values`: which tensor is which value)
 gradients   record the gradient of every value
-stats       measure one tensor
+stats       measure one tensor (`stats_queue`: many small ones together)
 build       build the torch-free Trace from what was recorded
 live        record a pass of a running training loop instead
 weightless  record a model that has no weights yet
@@ -40,7 +40,7 @@ from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.optimizer import read_optimizer
 from leadline.tracer.process import run_passes
 from leadline.tracer.recorder import FakeTensorRunner, Recorder
-from leadline.tracer.restore import active_mode, hide_gradients, preserve_state
+from leadline.tracer.restore import StateGuard, active_mode, hide_gradients, preserve_state
 from leadline.tracer.sharded import original_class
 from leadline.tracer.shield import shielded
 from leadline.tracer.user_errors import explain_backward_error, failed_tensors
@@ -90,25 +90,32 @@ def _trace(
     model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
     with preserve_state(case) as guard, run_passes():
-        recorder = Recorder(model_index, runner, unmeasured=unmeasured)
-        try:
-            loss_value, result, grads = _run(case, model, model_index, recorder, unmeasured=bool(unmeasured))
-        except LeadlineError:
-            raise
-        except Exception as error:
-            if on_failure is not None:
-                with suppress(
-                    Exception
-                ):  # an explanation that fails must not take the place of the user's error
-                    on_failure(
-                        error, _unfinished_trace(model, model_index, recorder), _read_last(error, recorder)
-                    )
-            raise
-        result["gaps"] = (*result["gaps"], *guard.gaps)
-        fields = model_fields(model, model_index, case.joint_optimizer) | {"loss_value": loss_value} | result
-        trace = build_trace(recorder, model_index, grads, fields)
-        recorder.table.forget_tensors()
-        return trace
+        # What the pass recorded is gone when this returns, so the garbage collector does not scan it when it resumes.
+        return _record_pass(
+            case, model_index, Recorder(model_index, runner, unmeasured=unmeasured), guard, on_failure
+        )
+
+
+def _record_pass(
+    case: Case, model_index: ModelIndex, recorder: Recorder, guard: StateGuard, on_failure: OnFailure | None
+) -> Trace:
+    model = unwrap(case.model)
+    try:
+        loss_value, result, grads = _run(case, model, model_index, recorder)
+    except LeadlineError:
+        raise
+    except Exception as error:
+        if on_failure is not None:
+            with suppress(Exception):  # an explanation that fails must not take the place of the user's error
+                on_failure(
+                    error, _unfinished_trace(model, model_index, recorder), _read_last(error, recorder)
+                )
+        raise
+    result["gaps"] = (*result["gaps"], *guard.gaps)
+    fields = model_fields(model, model_index, case.joint_optimizer) | {"loss_value": loss_value} | result
+    trace = build_trace(recorder, model_index, grads, fields)
+    recorder.table.forget_tensors()
+    return trace
 
 
 def _unfinished_trace(model: nn.Module, model_index: ModelIndex, recorder: Recorder) -> Trace:
@@ -130,7 +137,7 @@ def _read_last(error: Exception, recorder: Recorder) -> tuple[int, ...]:
 
 
 def _run(
-    case: Case, model: nn.Module, model_index: ModelIndex, recorder: Recorder, *, unmeasured: bool
+    case: Case, model: nn.Module, model_index: ModelIndex, recorder: Recorder
 ) -> tuple[int, dict[str, Any], dict[int, Tensor | None] | None]:
     """Run forward, loss and backward; return the loss's value id, further fields of the Trace, and the gradients."""
     inputs, targets = copy_inference_tensors((case.inputs, case.targets))
@@ -141,7 +148,7 @@ def _run(
         recorder.phase = "loss"
         loss = find_loss(output, case.loss, targets)
     loss_value = recorder.value_of(loss)
-    if unmeasured:
+    if recorder.unmeasured:
         return loss_value, {"loss": None, "gaps": ()}, None
     if reason := stats.unobservable(loss):
         gap = Gap(what="statistics and gradients", why=f"the model holds no values ({reason})")

@@ -19,6 +19,8 @@ from leadline.tracer.stats import Number, RawAttention, RawStats, RawUnits
 # Heuristic: containers nested more deeply in a batch or an output are data structures, not collections of tensors.
 MAX_NESTING = 8
 _LEAVES = (int, float, str, bytes, type(None), torch.dtype, torch.device)
+_LEAF_TYPES = frozenset({*_LEAVES, bool})
+_SEQUENCES = (tuple, list, set)
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class ValueEntry:
     is_rearranged: bool = False
     """A layout op wrote it: its statistics are those of the value that the op rearranges."""
     has_gradient_hook: bool = False
+    is_queued: bool = False
+    """Its elements were copied and are measured later, see `stats_queue`."""
 
 
 class ValueTable:
@@ -117,12 +121,14 @@ def _gather(tree: Any, tensors: list[Tensor], depth: int) -> None:
     for item in _items(tree):
         if isinstance(item, Tensor):
             tensors.append(item)
+        elif type(item) in _LEAF_TYPES:  # nearly all others, told apart without asking each base class
+            continue
         elif depth < MAX_NESTING and not isinstance(item, _LEAVES):
             _gather(item, tensors, depth + 1)
 
 
 def _items(tree: Any) -> Iterable[Any]:
-    if isinstance(tree, tuple | list | set):
+    if isinstance(tree, _SEQUENCES):
         return tree
     if isinstance(tree, Mapping):
         return tree.values()
