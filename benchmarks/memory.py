@@ -65,9 +65,12 @@ def _status(field: str) -> int:
 if __name__ == "__main__":
     import torch
 
-    from benchmarks.trace import WAYS
-    from benchmarks.workloads import available
+    from benchmarks.trace import MEMORY_WAYS, WAYS
+    from benchmarks.workloads import available, wide_mlp, with_adamw
 
     workload, way, threads = sys.argv[1:]
     torch.set_num_threads(int(threads))
-    print(peak_of(WAYS[way], available()[workload]()))
+    if way in MEMORY_WAYS:
+        print(peak_of(MEMORY_WAYS[way][1], with_adamw(wide_mlp())))
+    else:
+        print(peak_of(WAYS[way], available()[workload]()))

@@ -53,7 +53,35 @@ def traced(case: Case) -> leadline.Trace:
     return leadline.trace(case.model, case.inputs, case.targets, case.loss, theory=False)
 
 
+def traced_with_theory(case: Case) -> leadline.Trace:
+    return leadline.trace(case.model, case.inputs, case.targets, case.loss)
+
+
+def checked(case: Case) -> leadline.Report:
+    return leadline.check(case, rehearse=False)
+
+
 WAYS: dict[str, Callable[[Case], Any]] = {"plain": plain, "traced": traced}
+COSTS: dict[str, tuple[float, Callable[[], Case], Callable[[Case], Any], Callable[[Case], Any]]] = {
+    "trace / plain pass, Transformer": (1.8, workloads.narrow_transformer, traced, plain),
+    "trace / plain pass, MLP": (3.0, workloads.mlp, traced, plain),
+    "trace with theory / plain pass, Transformer": (
+        2.5, workloads.narrow_transformer, traced_with_theory, plain,
+    ),
+    "check without rehearsal / plain step, Transformer": (
+        12, lambda: workloads.with_adamw(workloads.narrow_transformer()), checked, workloads.step,
+    ),
+    "check without rehearsal / plain step, small MLP": (
+        25, lambda: workloads.with_adamw(workloads.mlp(layers=4, width=64, batch=32)), checked, workloads.step,
+    ),
+}  # fmt: skip
+"""The goal, the case, and two ways whose times are compared; goals are the project's requirements."""
+MEMORY_WAYS: dict[str, tuple[float, Callable[[Case], Any]]] = {
+    "check without rehearsal, AdamW: memory / parameters": (3, checked),
+    "check, AdamW: memory / parameters": (3, leadline.check),
+    "fix, AdamW: memory / parameters": (4, leadline.fix),
+}
+"""The goal, and what runs; memory beyond the weights and the optimizer's state."""
 
 
 def measure_time(build: Callable[[], Case], threads: int, rounds: int = ROUNDS) -> dict[str, Any]:
@@ -86,6 +114,24 @@ def both_ways(case: Case, threads: int, rounds: int) -> dict[str, list[float]]:
         torch.set_num_threads(before)
 
 
+def measure_cost(build: Callable[[], Case], over: Callable[[Case], Any], under: Callable[[Case], Any]) -> Any:
+    """Return the ratio of processor times with one thread."""
+    torch.set_num_threads(1)
+    case = build()
+    ways = {"over": partial(over, case), "under": partial(under, case)}
+    seconds = alternate(
+        ways, rounds=ROUNDS, warmups=1, patience=MAX_SECONDS_PER_CASE, clock=time.process_time
+    )
+    return rounded(ratio(seconds["over"], seconds["under"]))
+
+
+def measure_parameter_multiples(way: str) -> Any:
+    """Return the peak of memory in multiples of that of the parameters, from one process: a fix takes minutes."""
+    parameters = sum(each.numel() * each.element_size() for each in workloads.wide_mlp().model.parameters())
+    multiple = peak_megabytes("wide_mlp", way, 1) * 2**20 / parameters
+    return rounded(Spread(low=multiple, median=multiple, high=multiple), 3)
+
+
 def measure_memory(workload: str) -> dict[str, Any]:
     """Measure plain and traced processes alternately with one thread."""
     peaks = {way: [] for way in WAYS}
@@ -107,7 +153,9 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
     }
     deep = {f"depth | {layers}": partial(measure_depth, layers) for layers in DEPTHS}
     sized = {f"memory | {name}": partial(measure_memory, name) for name in networks}
-    return {**timed, **deep, **sized}
+    costs = {f"cost | {name}": partial(measure_cost, *rest) for name, (_, *rest) in COSTS.items()}
+    multiples = {f"cost | {name}": partial(measure_parameter_multiples, name) for name in MEMORY_WAYS}
+    return {**timed, **deep, **sized, **costs, **multiples}
 
 
 def render(results: Results) -> str:
@@ -118,6 +166,20 @@ def render(results: Results) -> str:
         measured = of_kind(results, kind)
         parts += [f"### {title}", show(results) if measured else "Not measured yet."]
     return "\n\n".join(parts)
+
+
+def render_costs(results: Results) -> str:
+    goals = {name: goal for name, (goal, *_) in {**COSTS, **MEMORY_WAYS}.items()}
+    rows = [
+        [
+            name,
+            f"**{found['median']:.2f}**",
+            "" if name in MEMORY_WAYS else middle(found),
+            f"≤ {goals[name]:g}",
+        ]
+        for (name,), found in of_kind(results, "cost")
+    ]
+    return table(["cost", "ratio", "middle half", "goal"], rows)
 
 
 def render_time(results: Results) -> str:
@@ -163,6 +225,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Results], str]]] = {
     "time": ("Time", render_time),
     "depth": ("Time per op, by depth", render_depth),
     "memory": ("Memory", render_memory),
+    "cost": ("Costs and their goals", render_costs),
 }
 
 

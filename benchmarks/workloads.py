@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 
 import torch
@@ -106,6 +107,36 @@ def conv(*, blocks: int = 8, width: int = 16, batch: int = 32) -> Case:
     ]
     model = nn.Sequential(nn.Conv2d(3, width, 3, padding=1, bias=False), *stages, *top)
     return Case(model, torch.randn(batch, 3, 32, 32), torch.randint(CLASSES, (batch,)), F.cross_entropy)
+
+
+def narrow_transformer() -> Case:
+    return transformer(layers=32, width=64, length=64, batch=8)
+
+
+def wide_mlp() -> Case:
+    """Return a network whose memory is mostly that of its parameters (8 MB), with a vanishing signal to fix."""
+    case = mlp(layers=8, width=512, batch=16)
+    with torch.no_grad():
+        for parameter in case.model.parameters():
+            parameter.mul_(0.3)
+    return case
+
+
+def with_adamw(case: Case) -> Case:
+    """Return the case with an AdamW that has made a step, so that its state exists."""
+    case = replace(case, optimizer=torch.optim.AdamW(case.model.parameters(), lr=1e-3))
+    step(case)
+    return case
+
+
+def step(case: Case) -> None:
+    """Do one plain training step."""
+    for optimizer in case.optimizers:
+        optimizer.zero_grad()
+    output = case.model(**case.inputs) if isinstance(case.inputs, dict) else case.model(case.inputs)
+    (output.loss if case.loss is None else case.loss(output, case.targets)).backward()
+    for optimizer in case.optimizers:
+        optimizer.step()
 
 
 def available() -> dict[str, Callable[[], Case]]:
