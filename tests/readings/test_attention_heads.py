@@ -17,7 +17,7 @@ from leadline.nn import LanguageModel
 from leadline.nn.schemes import SCHEMES
 from leadline.records import Attention
 from leadline.records.report import Report
-from leadline.tracer.stats import MAX_QUERY_ROWS
+from leadline.tracer.attention import MAX_QUERY_ROWS
 from tests.support.wiring import text, token_loss
 
 HEADS, WIDTH, TIME = 4, 32, 12

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leadline.tracer.stats import MAX_QUERY_ROWS, fetch_attention, measure_attention
+from leadline.tracer.attention import MAX_QUERY_ROWS, fetch_attention, measure_attention
 
 SHAPE = (2, 3, 9, 8)
 

@@ -17,6 +17,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from leadline.ops.table import Role, resolve_kind
 from leadline.records import Attended, Gap, Mixing, Module, Op, Parameter, Source, Stats, Trace, Units, Value
 from leadline.tracer import stats
+from leadline.tracer.attention import fetch_attention
 from leadline.tracer.mixing import fetch_mixings
 from leadline.tracer.names import ModelIndex, Named
 from leadline.tracer.recorder import RecordedOp, Recorder
@@ -127,7 +128,7 @@ def _values(
     backward = _fetch_present([entry.backward for entry in entries], stats.fetch_stats, known)
     units = _fetch_present([entry.units for entry in entries], stats.fetch_units, known)
     shared_means = [_known_number(entry.shared_mean, known) for entry in entries]
-    attended = _fetch_present([entry.attended for entry in entries], stats.fetch_attention, known)
+    attended = _fetch_present([entry.attended for entry in entries], fetch_attention, known)
     summed_targets = [_known_number(entry.summed_targets, known) for entry in entries]
     choices = [() if each.choices is None else tuple(map(int, known[id(each.choices)])) for each in entries]
     mixings = _fetch_present(

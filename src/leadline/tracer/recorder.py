@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode
 from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
-from leadline.tracer import mixing, stats
+from leadline.tracer import attention, mixing, stats
 from leadline.tracer.calls import (
     CallStack,
     OpPlan,
@@ -208,9 +208,9 @@ class Recorder(TorchFunctionMode):
             op.cut = _cut_kind(tensors, outputs)
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self.unmeasured:
-                self.table.entries[op.outputs[0]].attended = stats.measure_attention(*args, **kwargs)
+                self.table.entries[op.outputs[0]].attended = attention.measure_attention(*args, **kwargs)
             elif plan.name == "softmax" and not self.unmeasured and _is_over_last(tensors[0], args, kwargs):
-                attended, _ = stats.attempt(stats.measure_softmax, tensors[0])
+                attended, _ = stats.attempt(attention.measure_softmax, tensors[0])
                 self.table.entries[op.outputs[0]].attended = attended
             elif plan.callable in stats.CLASS_LOSSES and not self.unmeasured:
                 self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)

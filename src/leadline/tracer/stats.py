@@ -14,7 +14,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 
-from leadline.records import Attended, Stats, Units
+from leadline.records import Stats, Units
 
 # Derived: for magnitudes in this range, sums of up to 1e8 squares stay within float32's range of 1e-38 to 3e38.
 SAFE_PEAK = (1e-15, 1e15)
@@ -25,13 +25,6 @@ ROW_SIZE = 16384
 MAX_DOT_SIZE = 8 * ROW_SIZE
 # Derived: share of half the range of a bounded activation; beyond it, tanh and sigmoid keep under 4 % of their slope.
 SATURATION_SHARE = 0.98
-# Heuristic: masks add -1e4 or less to a logit, which may itself be large; the softmax of either is zero in every dtype.
-MAX_MASKED_LOGIT = -5e3
-# Heuristic: queries per head and sample to measure; over all heads and samples that is dozens, and at 64 queries it
-# takes 1/16 of the cost of measuring all.
-MAX_QUERY_ROWS = 4
-# Heuristic: heads times samples of one attention whose logits are kept one by one.
-MAX_SLICES = 4096
 _HALF = (torch.float16, torch.bfloat16)
 _META = "meta tensor: shape only, no values"
 
@@ -58,15 +51,6 @@ class RawUnits(NamedTuple):
     size: int
     alive: Number
     saturated: Number | None
-
-
-class RawAttention(NamedTuple):
-    """Number of keys; then purity, entropy, and variance and largest magnitude of the logits, of some rows."""
-
-    keys: int
-    numbers: tuple[Number, ...]
-    slices: Tensor | None
-    """Largest magnitude of the logits, then purity, of each head or each index of the first axis: (2, slices)."""
 
 
 def unobservable(x: Tensor) -> str:
@@ -299,7 +283,7 @@ def transfer(tensors: Iterable[Any]) -> dict[int, list[float]]:
 
 def fetch_stats(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[Stats]:
     """Fetch sums that are still on a device, in one transfer per device, and turn them into statistics."""
-    rows = _fetch([raw[1:] for raw in raws], known)
+    rows = fetch_rows([raw[1:] for raw in raws], known)
     return [_stats(raw.size, row) for raw, row in zip(raws, rows, strict=True)]
 
 
@@ -317,28 +301,6 @@ def fetch_units(raws: Sequence[RawUnits], known: Known = NOTHING_KNOWN) -> list[
     ]
 
 
-def fetch_attention(raws: Sequence[RawAttention], known: Known = NOTHING_KNOWN) -> list[Attended]:
-    """Fetch the statistics of attentions, in one transfer per device."""
-    rows = _fetch([raw.numbers for raw in raws], known)
-    slices = {**known, **transfer(raw.slices for raw in raws if id(raw.slices) not in known)}
-    return [
-        Attended(
-            keys=raw.keys,
-            purity=row[0],
-            entropy=row[1],
-            logit_var=row[2],
-            logit_max=row[3],
-            slice_logits=tuple(slices.get(id(raw.slices), ())[: _slice_count(raw)]),
-            slice_purities=tuple(slices.get(id(raw.slices), ())[_slice_count(raw) :]),
-        )
-        for raw, row in zip(raws, rows, strict=True)
-    ]
-
-
-def _slice_count(raw: RawAttention) -> int:
-    return 0 if raw.slices is None else raw.slices.shape[1]
-
-
 def inner_product(a: Tensor, b: Tensor) -> Number:
     r"""Return $\langle a, b \rangle$ in at least float32: a float on the CPU, an unfetched tensor elsewhere."""
     a, b = (each.detach().reshape(-1) for each in (a, b))
@@ -350,7 +312,7 @@ def inner_product(a: Tensor, b: Tensor) -> Number:
 
 def fetch(numbers: Sequence[Number], known: Known = NOTHING_KNOWN) -> list[float]:
     """Return the numbers as floats, in one transfer per device."""
-    return [row[0] for row in _fetch([(number,) for number in numbers], known)]
+    return [row[0] for row in fetch_rows([(number,) for number in numbers], known)]
 
 
 def _is_known(number: Number, expected: float) -> bool:
@@ -376,7 +338,8 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
     return x, 0
 
 
-def _fetch(rows: Sequence[tuple[Number, ...]], known: Known) -> list[list[float]]:
+def fetch_rows(rows: Sequence[tuple[Number, ...]], known: Known) -> list[list[float]]:
+    """Fetch rows of numbers, in one transfer per device."""
     numbers = (number for row in rows for number in row if type(number) is not float)
     fetched = {**known, **transfer(number for number in numbers if id(number) not in known)}
     return [[n if type(n) is float else _number(n, fetched) for n in row] for row in rows]
@@ -399,112 +362,6 @@ def _stats(count: int, row: Sequence[float]) -> Stats:
         zero_share=1 - nonzero / count,
         non_finite=int(non_finite),
     )
-
-
-# How an attention spreads over its keys. A fused one never forms its weights, so a few rows of them are computed here.
-
-
-def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> RawAttention | None:
-    """Measure the logits and weights of the last rows, which see (nearly) all keys under a causal mask.
-
-    Returns None if the tensors cannot be read. The pass is not changed.
-    """
-    if unobservable(query) or unobservable(key) or query.is_nested or not query.numel():
-        return None
-    with torch.no_grad(), torch._C.DisableTorchFunction():
-        rows = min(MAX_QUERY_ROWS, query.shape[-2])
-        q, k = query.detach()[..., -rows:, :].float(), key.detach().float()
-        if enable_gqa and q.dim() > 2 and k.shape[-3] != q.shape[-3]:
-            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
-        logits = (q @ k.mT) * (scale if scale is not None else 1 / math.sqrt(q.shape[-1]))
-        summary = None if is_causal or attn_mask is not None else _plain_summary(logits)
-        return summary or _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
-
-
-def measure_softmax(logits: Tensor) -> RawAttention | None:
-    """Measure the last rows of logits (..., queries, keys) that a softmax over the keys reads, as of a fused attention.
-
-    Returns None if they cannot be read, or have no axis in front of queries and keys.
-    """
-    if logits.dim() < 3 or not logits.is_floating_point() or logits.is_nested or not logits.numel():
-        return None
-    if unobservable(logits):
-        return None
-    with torch.no_grad(), torch._C.DisableTorchFunction():
-        return _summary(logits.detach()[..., -MAX_QUERY_ROWS:, :].float())
-
-
-def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> Tensor:
-    rows, keys = logits.shape[-2:]
-    if causal:
-        visible = torch.arange(keys, device=logits.device) <= torch.arange(
-            queries - rows, queries, device=logits.device
-        ).unsqueeze(-1)
-        return logits.masked_fill(~visible, -math.inf)
-    if mask is None:
-        return logits
-    mask = mask.detach()
-    mask = mask[..., -rows:, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
-    return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
-
-
-def _plain_summary(logits: Tensor) -> RawAttention | None:
-    """Return what `_summary` returns in a third of its calls; None if it cannot be known that nothing is masked."""
-    if logits.device.type != "cpu":
-        return None
-    bounds = torch.aminmax(logits)
-    low, high = bounds[0].item(), bounds[1].item()
-    if not (low > MAX_MASKED_LOGIT and high < math.inf):
-        return None
-    keys, sizes = logits.shape[-1], logits.abs()
-    logits = logits.reshape(-1, keys)
-    log_weights = logits.log_softmax(-1).view(-1)
-    weights = log_weights.exp()
-    purities = weights.square().view(sizes.shape).sum(-1)
-    rows = logits.shape[0]
-    purity, entropy = (
-        torch.dot(weights, weights).item() / rows,
-        -torch.dot(weights, log_weights).item() / rows,
-    )
-    flat, means = logits.view(-1), logits.mean(-1)
-    mean_square = torch.dot(flat, flat).item() / flat.numel()
-    variance = max(mean_square - torch.dot(means, means).item() / rows, 0.0)
-    return RawAttention(keys, (purity, entropy, variance, max(-low, high)), _by_slice(sizes, purities))
-
-
-def _summary(logits: Tensor) -> RawAttention:
-    weights = logits.softmax(-1).nan_to_num(0.0)  # a fully masked row attends to nothing
-    purities = weights.square().sum(-1)
-    entropy = -torch.xlogy(weights, weights).sum(-1).mean()
-    visible = torch.isfinite(logits) & (logits > MAX_MASKED_LOGIT)
-    count = visible.sum(-1).clamp_min(1)
-    unmasked = torch.where(visible, logits, torch.zeros_like(logits))
-    mean = unmasked.sum(-1) / count
-    variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
-    sizes = unmasked.abs()
-    return RawAttention(
-        logits.shape[-1], (purities.mean(), entropy, variance, sizes.amax()), _by_slice(sizes, purities)
-    )
-
-
-def _by_slice(sizes: Tensor, purities: Tensor) -> Tensor | None:
-    """Reduce (batch, heads, queries, keys) to one column per head, and three axes to one per index of the first."""
-    if sizes.dim() not in (3, 4):
-        return None
-    axis = sizes.dim() - 3
-    if sizes.shape[axis] > MAX_SLICES:
-        return None
-    others = [dim for dim in range(sizes.dim()) if dim != axis]
-    return torch.stack((sizes.amax(others), purities.mean(others[:-1])))
 
 
 # A loss of classes whose result is a sum: how many targets it sums over.

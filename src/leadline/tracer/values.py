@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from leadline.records import SourceKind
+from leadline.tracer.attention import RawAttention
 from leadline.tracer.mixing import RawMixing
-from leadline.tracer.stats import Number, RawAttention, RawStats, RawUnits
+from leadline.tracer.stats import Number, RawStats, RawUnits
 
 # Heuristic: containers nested more deeply in a batch or an output are data structures, not collections of tensors.
 MAX_NESTING = 8

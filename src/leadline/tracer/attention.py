@@ -1,0 +1,155 @@
+"""Measure how an attention spreads over its keys. A fused one never forms its weights: a few rows are computed here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from leadline.records import Attended
+from leadline.tracer.stats import NOTHING_KNOWN, Known, Number, fetch_rows, transfer, unobservable
+
+# Heuristic: masks add -1e4 or less to a logit, which may itself be large; the softmax of either is zero in every dtype.
+MAX_MASKED_LOGIT = -5e3
+# Heuristic: queries per head and sample to measure; over all heads and samples that is dozens, and at 64 queries it
+# takes 1/16 of the cost of measuring all.
+MAX_QUERY_ROWS = 4
+# Heuristic: heads times samples of one attention whose logits are kept one by one.
+MAX_SLICES = 4096
+
+
+class RawAttention(NamedTuple):
+    """Number of keys; then purity, entropy, and variance and largest magnitude of the logits, of some rows."""
+
+    keys: int
+    numbers: tuple[Number, ...]
+    slices: Tensor | None
+    """Largest magnitude of the logits, then purity, of each head or each index of the first axis: (2, slices)."""
+
+
+def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> RawAttention | None:
+    """Measure the logits and weights of the last rows, which see (nearly) all keys under a causal mask.
+
+    Returns None if the tensors cannot be read. The pass is not changed.
+    """
+    if unobservable(query) or unobservable(key) or query.is_nested or not query.numel():
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        rows = min(MAX_QUERY_ROWS, query.shape[-2])
+        q, k = query.detach()[..., -rows:, :].float(), key.detach().float()
+        if enable_gqa and q.dim() > 2 and k.shape[-3] != q.shape[-3]:
+            k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
+        logits = (q @ k.mT) * (scale if scale is not None else 1 / math.sqrt(q.shape[-1]))
+        summary = None if is_causal or attn_mask is not None else _plain_summary(logits)
+        return summary or _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
+
+
+def measure_softmax(logits: Tensor) -> RawAttention | None:
+    """Measure the last rows of logits (..., queries, keys) that a softmax over the keys reads, as of a fused attention.
+
+    Returns None if they cannot be read, or have no axis in front of queries and keys.
+    """
+    if logits.dim() < 3 or not logits.is_floating_point() or logits.is_nested or not logits.numel():
+        return None
+    if unobservable(logits):
+        return None
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        return _summary(logits.detach()[..., -MAX_QUERY_ROWS:, :].float())
+
+
+def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> Tensor:
+    rows, keys = logits.shape[-2:]
+    if causal:
+        visible = torch.arange(keys, device=logits.device) <= torch.arange(
+            queries - rows, queries, device=logits.device
+        ).unsqueeze(-1)
+        return logits.masked_fill(~visible, -math.inf)
+    if mask is None:
+        return logits
+    mask = mask.detach()
+    mask = mask[..., -rows:, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
+    return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
+
+
+def _plain_summary(logits: Tensor) -> RawAttention | None:
+    """Return what `_summary` returns in a third of its calls; None if it cannot be known that nothing is masked."""
+    if logits.device.type != "cpu":
+        return None
+    bounds = torch.aminmax(logits)
+    low, high = bounds[0].item(), bounds[1].item()
+    if not (low > MAX_MASKED_LOGIT and high < math.inf):
+        return None
+    keys, sizes = logits.shape[-1], logits.abs()
+    logits = logits.reshape(-1, keys)
+    log_weights = logits.log_softmax(-1).view(-1)
+    weights = log_weights.exp()
+    purities = weights.square().view(sizes.shape).sum(-1)
+    rows = logits.shape[0]
+    purity, entropy = (
+        torch.dot(weights, weights).item() / rows,
+        -torch.dot(weights, log_weights).item() / rows,
+    )
+    flat, means = logits.view(-1), logits.mean(-1)
+    mean_square = torch.dot(flat, flat).item() / flat.numel()
+    variance = max(mean_square - torch.dot(means, means).item() / rows, 0.0)
+    return RawAttention(keys, (purity, entropy, variance, max(-low, high)), _by_slice(sizes, purities))
+
+
+def _summary(logits: Tensor) -> RawAttention:
+    weights = logits.softmax(-1).nan_to_num(0.0)  # a fully masked row attends to nothing
+    purities = weights.square().sum(-1)
+    entropy = -torch.xlogy(weights, weights).sum(-1).mean()
+    visible = torch.isfinite(logits) & (logits > MAX_MASKED_LOGIT)
+    count = visible.sum(-1).clamp_min(1)
+    unmasked = torch.where(visible, logits, torch.zeros_like(logits))
+    mean = unmasked.sum(-1) / count
+    variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
+    sizes = unmasked.abs()
+    return RawAttention(
+        logits.shape[-1], (purities.mean(), entropy, variance, sizes.amax()), _by_slice(sizes, purities)
+    )
+
+
+def _by_slice(sizes: Tensor, purities: Tensor) -> Tensor | None:
+    """Reduce (batch, heads, queries, keys) to one column per head, and three axes to one per index of the first."""
+    if sizes.dim() not in (3, 4):
+        return None
+    axis = sizes.dim() - 3
+    if sizes.shape[axis] > MAX_SLICES:
+        return None
+    others = [dim for dim in range(sizes.dim()) if dim != axis]
+    return torch.stack((sizes.amax(others), purities.mean(others[:-1])))
+
+
+def fetch_attention(raws: Sequence[RawAttention], known: Known = NOTHING_KNOWN) -> list[Attended]:
+    """Fetch the statistics of attentions, in one transfer per device."""
+    rows = fetch_rows([raw.numbers for raw in raws], known)
+    slices = {**known, **transfer(raw.slices for raw in raws if id(raw.slices) not in known)}
+    return [
+        Attended(
+            keys=raw.keys,
+            purity=row[0],
+            entropy=row[1],
+            logit_var=row[2],
+            logit_max=row[3],
+            slice_logits=tuple(slices.get(id(raw.slices), ())[: _slice_count(raw)]),
+            slice_purities=tuple(slices.get(id(raw.slices), ())[_slice_count(raw) :]),
+        )
+        for raw, row in zip(raws, rows, strict=True)
+    ]
+
+
+def _slice_count(raw: RawAttention) -> int:
+    return 0 if raw.slices is None else raw.slices.shape[1]
