@@ -137,6 +137,11 @@ def test_a_bias_that_moves_all_logits_of_a_query_is_not_saturation():
     assert hot_heads(report) == []
 
 
+def test_attention_over_earlier_layers_is_no_attention_over_keys():
+    found = attentions(check(language_model("attention-residuals")))
+    assert [each.module.rpartition(".")[2] for each in found] == ["branch"] * 3
+
+
 @pytest.mark.slow
 def test_no_scheme_has_a_hot_head_at_the_start():
     sick = {name for name in SCHEMES if hot_heads(check(language_model(name)))}

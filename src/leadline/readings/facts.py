@@ -248,8 +248,13 @@ def read_attentions(trace: Trace, places: OpPlaces) -> Iterator[Attention]:
                 head_logits=_per_head(trace, places, op, probe.slice_logits, max),
                 head_purities=_per_head(trace, places, op, probe.slice_purities, fmean),
             )
-        elif op.name == "softmax" and _weighs_values(trace, places, value.id):
+        elif op.name == "softmax" and _is_over_keys(op, value) and _weighs_values(trace, places, value.id):
             yield from _softmax_attention(trace, places, op, block)
+
+
+def _is_over_keys(op: Op, weights: Value) -> bool:
+    """Whether a softmax runs over the last axis; one over another axis, such as earlier layers, has no keys there."""
+    return argument(op, "dim", 1) in (-1, len(weights.shape) - 1)
 
 
 def _weighs_values(trace: Trace, places: OpPlaces, weights: int) -> bool:

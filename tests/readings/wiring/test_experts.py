@@ -194,6 +194,16 @@ def test_an_uneven_load_is_no_collapse():
     assert [each for each in report.findings if each.code == "D922"] == []
 
 
+@pytest.mark.parametrize("scheme", ["rezero", "skipinit", "fixup"])
+def test_a_router_in_a_branch_that_starts_at_zero_is_not_reported(scheme):
+    torch.manual_seed(0)
+    model = LanguageModel(vocab=31, width=16, heads=2, depth=2, scheme=scheme, options=Options(experts=4))
+    x = torch.randint(0, 31, (4, 32), generator=torch.Generator().manual_seed(0))
+    report = leadline.check(model, x, x.roll(-1, 1), token_loss, rehearse=False)
+    assert {each.gradient for each in routers(report)} == {"zero"}
+    assert [each for each in report.findings if each.code == "D923"] == []
+
+
 LAYOUT = RunLayout(experts=tuple(f"router {expert}" for expert in range(64)))
 
 

@@ -41,7 +41,8 @@ def unlearned_router(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The gradient of the weight layer whose largest scores choose experts. It fires if it is trainable and its gradient
-    does not exist or is exactly zero.
+    does not exist or is exactly zero, while the experts do get one. If they get none either, the whole branch is
+    multiplied by zero, as a gate that opens in training does.
 
     ## Why it hurts
     A choice has no derivative. A router learns because the result of an expert is multiplied by its score. If only the
@@ -55,7 +56,7 @@ def unlearned_router(profile: Profile) -> Iterator[Symptom]:
     Fedus et al., "Switch Transformers", 2022, section 2.1; Zoph et al., "ST-MoE", 2022, section 2.
     """
     routers = profile.parts.routers if profile.parts else ()
-    still = [each for each in routers if each.trainable and each.gradient in ("none", "zero")]
+    still = [each for each in routers if each.trainable and _gets_nothing(each)]
     if not profile.backward_ran or not still:
         return
     first = still[0]
@@ -70,3 +71,9 @@ def unlearned_router(profile: Profile) -> Iterator[Symptom]:
         source=first.site.source,
         evidence={"routers": float(len(still)), "experts": float(first.experts)},
     )
+
+
+def _gets_nothing(router: Router) -> bool:
+    """Whether the router gets no gradient although its experts, as far as they are known, do."""
+    is_gated = bool(router.expert_gradients) and not any(router.expert_gradients)
+    return router.gradient in ("none", "zero") and not is_gated
