@@ -11,7 +11,15 @@ from torch import nn
 
 import leadline
 from leadline.checks import model_checks
-from leadline.checks._examples import each_block, geometric, residual, stack_with, stack_with_update, weight
+from leadline.checks._examples import (
+    each_block,
+    geometric,
+    residual,
+    stack_with,
+    stack_with_likeness,
+    stack_with_update,
+    weight,
+)
 from leadline.checks._laws import scaled_init_ratio
 from leadline.checks.model import attention_collapse
 from leadline.records import Attention, Attribution, Factor, Finding, Head, ModelFacts, Profile, Rehearsal
@@ -71,6 +79,13 @@ def test_attention_has_collapsed_only_beyond_its_limits_and_in_most_of_the_netwo
 def test_post_norm_is_deep_from_the_depth_on_with_which_it_was_published(sublayers: int, found: int):
     sick = CHECKS["R402"].sick
     assert len(findings("R402", replace(sick, blocks=sick.blocks[:sublayers]))) == found
+
+
+@pytest.mark.parametrize(
+    ("correlations", "found"), [([0.1, 0.5, 0.99], 0), ([0.1, 0.5, 0.8, 0.99], 1), ([0.1, 0.5, 0.8, 0.9], 0)]
+)
+def test_samples_collapse_only_over_some_depth(correlations: list[float], found: int):
+    assert len(findings("F106", stack_with_likeness(correlations))) == found
 
 
 def test_restless_steps_give_the_first_loss_the_last_and_the_peak():

@@ -15,6 +15,8 @@ from leadline.text import layer_label
 MAX_LAST_CORRELATION = {"adam": 0.985, "sgd": 0.95}
 # Heuristic: correlation after the first block; inputs that are more alike do not count as different.
 MAX_FIRST_CORRELATION = 0.9
+# Heuristic: blocks; a collapse builds up with depth, and in fewer the biases of a recurrent cell look the same.
+MIN_BLOCKS = 4
 
 
 def _margins(profile: Profile) -> Iterator[Margin]:
@@ -51,7 +53,8 @@ def rank_collapse(profile: Profile) -> Iterator[Symptom]:
     The mean correlation $\rho = (T s - 1)/(T - 1)$ of the $T$ vectors (samples and positions) at a block's exit, where
     $s$ is the share of the second moment that their common mean has. It is not centered. Fires if it is below
     `MAX_FIRST_CORRELATION` = 0.9 after the first block and above `MAX_LAST_CORRELATION` after the last block before the
-    head: 0.95 for SGD, 0.985 for Adam and similar optimizers.
+    head: 0.95 for SGD, 0.985 for Adam and similar optimizers. Stacks of fewer than `MIN_BLOCKS` = 4 blocks are left
+    out: an untrained LSTM adds the same biases to all outputs, which are then alike without any collapse.
 
     ## Why it hurts
     The input of the head hardly depends on the data. Gradients of different samples point the same way, and with
@@ -68,7 +71,7 @@ def rank_collapse(profile: Profile) -> Iterator[Symptom]:
     limit = MAX_LAST_CORRELATION[optimizer_family(profile) or "adam"]
     for stream in range(len(profile.streams)):
         known = [(i, rho) for i in body(profile, stream) if (rho := profile.blocks[i].likeness) is not None]
-        if len(known) < 2:
+        if len(known) < MIN_BLOCKS:
             continue
         (_, start), (last, end) = known[0], known[-1]
         if start < MAX_FIRST_CORRELATION and end > limit:
