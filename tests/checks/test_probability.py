@@ -84,6 +84,12 @@ def test_a_loss_far_above_a_constant_output_on_other_samples_counts_in_powers_of
     assert quantities(rehearsed(2.2, 0.5))["excess on other samples"] == 0.0
 
 
+def test_other_samples_that_are_easier_do_not_count_as_learned():
+    """The loss is stuck at that of a constant output, and half of a small batch may have a lower one."""
+    assert quantities(rehearsed(2.2, 2.0, held_out=1.0))["progress on other samples"] == 0.0
+    assert quantities(rehearsed(2.2, 1.8, held_out=1.0))["progress on other samples"] == pytest.approx(0.1)
+
+
 def test_steps_after_half_of_the_loss_is_gone_do_not_count():
     falls = [2.0 - 0.05 * step for step in range(41)]
     early = Rehearsal(losses=(*falls, *[0.0] * 24), constant=2.0)

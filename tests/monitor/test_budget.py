@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 import leadline
 from leadline.monitor.budget import LEVEL_SHARES, MAX_CREDIT_STEPS, Level, MeasurementSchedule
-from leadline.tracer import stats
+from leadline.tracer.stats_queue import StatsQueue
 
 SLEEP = 5e-3  # seconds
 
@@ -121,12 +122,12 @@ def test_an_urgent_step_is_traced_next():
 
 def test_recording_inside_the_first_pass_is_charged_to_the_budget(monkeypatch):
     """Nobody knows yet what a step takes without it, so it is not seen from outside."""
-    slept, measure = [], stats.measure
+    slept, add = [], StatsQueue.add
 
-    def slowly(x: torch.Tensor) -> stats.RawStats:
+    def slowly(*args: Any, **kwargs: Any) -> bool:
         slept.append(SLEEP)
         time.sleep(SLEEP)
-        return measure(x)
+        return add(*args, **kwargs)
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -138,5 +139,5 @@ def test_recording_inside_the_first_pass_is_charged_to_the_budget(monkeypatch):
             return w._schedule.spent
 
     spent_on_one_step()  # what is loaded on first use takes longer than any sleep
-    monkeypatch.setattr(stats, "measure", slowly)
+    monkeypatch.setattr(StatsQueue, "add", slowly)
     assert spent_on_one_step() >= sum(slept) >= 5 * SLEEP

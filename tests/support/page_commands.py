@@ -57,6 +57,7 @@ PARSED_ONLY = {
     "python -m benchmarks.atlas render": MINUTES,
     "python -m benchmarks.first_hour truth": HOURS,
     "python -m benchmarks.first_hour check": HOURS,
+    "python -m benchmarks.first_hour check --several": HOURS,
     "python -m benchmarks.first_hour programs": HOURS,
     "python -m benchmarks.first_hour render": HOURS,
     "python -m benchmarks.time_machine list": MINUTES,

@@ -56,7 +56,7 @@ def quantities(profile: Profile) -> dict[str, float] | None:
     progress, steps = _progress(rehearsal, rehearsal.last), rehearsal.steps_to_fall_far
     return {
         "progress": _bounded(progress, PROGRESS_BOUNDS),
-        "progress on other samples": _bounded(_held_out_progress(rehearsal), HELD_OUT_BOUNDS),
+        "progress on other samples": _bounded(_held_out_progress(rehearsal, progress), HELD_OUT_BOUNDS),
         "excess on other samples": _excess(rehearsal),
         "share of a plain recipe's progress": _share_of_reference(rehearsal),
         "steps": math.log(max(steps, FEW_STEPS) / FEW_STEPS, MAX_REHEARSAL_STEPS / FEW_STEPS),
@@ -95,15 +95,17 @@ def _progress(rehearsal: Rehearsal, loss: float) -> float:
     return (start - loss) / way
 
 
-def _held_out_progress(rehearsal: Rehearsal) -> float:
+def _held_out_progress(rehearsal: Rehearsal, progress: float) -> float:
     """Progress on samples that were not trained on; 0 if nothing is known about them.
+
+    No more counts than the `progress` on those that were: the others may be easier, such as half of a small batch.
 
     Where no reference makes any either, the data may have nothing in common (random numbers, say), so that learning by
     heart is all there is.
     """
     if rehearsal.held_out is None or (rehearsal.references and not rehearsal.generalizes):
         return 0.0
-    return _progress(rehearsal, rehearsal.held_out)
+    return min(_progress(rehearsal, rehearsal.held_out), max(progress, 0.0))
 
 
 def _excess(rehearsal: Rehearsal) -> float:
