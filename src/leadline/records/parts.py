@@ -84,7 +84,7 @@ class StreamMixing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     forward_gain: float
     """Largest sum of magnitudes in a row of the product of all matrices: 1 if they are stochastic."""
     backward_gain: float
-    """The same for the columns, which is the gain of the gradient."""
+    """The largest sum of magnitudes in a column of the product: the gain of the gradient over all layers."""
     row_error: float
     """Largest distance from 1 of the sum of a row of one matrix, over all layers and tokens."""
     column_error: float
@@ -93,7 +93,7 @@ class StreamMixing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     spread: float
     """Share of the streams' second moment that they do not have in common, the largest of all layers."""
     gradient_spread: float | None = None
-    """The same for the gradient; None if it was not measured."""
+    """Share of the second moment of their gradients that the streams do not have in common; None: not measured."""
     writes: int = 0
     """Layers after the first in which something other than zero is added to the mixed streams."""
 

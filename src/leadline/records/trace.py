@@ -66,7 +66,7 @@ class Attended(msgspec.Struct, frozen=True, kw_only=True):
     logit_max: float | None = None
     """Largest magnitude of an unmasked logit."""
     slice_logits: tuple[float, ...] = ()
-    """The same for each head where the logits have an axis of heads, else for each index of their first axis."""
+    """Largest magnitude in each head, or at each index of the first axis where no axis runs over heads."""
     slice_purities: tuple[float, ...] = ()
     """The purity of each of these slices."""
 
@@ -83,7 +83,7 @@ class Mixing(msgspec.Struct, frozen=True, kw_only=True):
     spread: float
     """Share of the second moment of the result that the streams do not have in common; 0 if all are equal."""
     gradient_spread: float | None = None
-    """The same share of the gradient of the result; None if it has none."""
+    """That share for the gradient of the result; None if it has none."""
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):

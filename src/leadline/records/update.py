@@ -235,7 +235,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     held_out: float | None = None
     """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without them."""
     held_out_early: float | None = None
-    """The same within as many steps as a reference makes."""
+    """The lowest loss on these samples within as many steps as a reference makes."""
     is_split: bool = False
     """The case has one batch, so the steps see half of its samples, and the others are held out."""
     references: tuple[ReferenceRun, ...] = ()
