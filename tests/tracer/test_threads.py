@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import leadline
+from leadline.tracer.restore import activity_of_threads
 from tests.support.traces import trace
 from tests.support.zoo import ZOO
 from tests.support.zoo.plain_run import call, loss_of, plain_run
@@ -60,3 +61,18 @@ def test_other_threads_may_still_backpropagate_while_a_trace_runs():  # row 56
     thread.join(PATIENCE)
     for name, each in other.model.named_parameters():
         assert torch.equal(each.grad, expected[name]), name
+
+
+def test_random_numbers_are_put_back_while_a_run_file_is_written(tmp_path):
+    """The thread that writes it draws none, also where Leadline is installed from its source folder."""
+    model, x = torch.nn.Linear(8, 8), torch.randn(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with leadline.watch(model, optimizer, store=tmp_path / "run.leadline"):
+        assert threading.active_count() > 1
+        assert activity_of_threads() == {}
+        before = torch.get_rng_state()
+        for _ in range(3):
+            leadline.check(
+                torch.nn.Sequential(model, torch.nn.Dropout(0.5)), x, loss=lambda y: y.square().mean()
+            )
+        assert torch.equal(before, torch.get_rng_state())

@@ -27,6 +27,7 @@ from leadline.joint_optimizer import members_of
 from leadline.records import Gap
 from leadline.tracer.names import index_model
 from leadline.tracer.shield import atomic_contextmanager
+from leadline.tracer.sources import OWN_FOLDER
 from leadline.tracer.state import Snapshot
 
 
@@ -342,9 +343,9 @@ def _activity(thread: int) -> str:
 
 
 def _may_draw(frame: FrameType | None) -> bool:
-    """Whether a thread may run the user's code: not if an installed package other than torch started it.
+    """Whether a thread may run the user's code: not if Leadline, or an installed package other than torch, started it.
 
-    Those show progress bars, send logs or serve a notebook.
+    Those write run files, show progress bars, send logs or serve a notebook.
     """
     entry = ""
     while frame is not None:
@@ -352,4 +353,5 @@ def _may_draw(frame: FrameType | None) -> bool:
             entry = frame.f_code.co_filename
         frame = frame.f_back
     is_installed = "site-packages" in entry or "dist-packages" in entry
-    return not is_installed or str(Path(torch.__file__).parent) in entry
+    is_own = entry.startswith(str(OWN_FOLDER))
+    return not (is_installed or is_own) or str(Path(torch.__file__).parent) in entry

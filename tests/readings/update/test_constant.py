@@ -188,6 +188,19 @@ def test_without_targets_that_differ_there_is_no_loss_to_beat(loss: Loss, target
     assert reference(explicit(loss, targets)) is None
 
 
+def test_several_batches_of_one_answer_have_no_loss_to_beat_either():
+    ones = torch.ones(SAMPLES, CLASSES)
+    case = explicit(F.binary_cross_entropy, ones)
+    case = replace(case, model=nn.Sequential(case.model, nn.Sigmoid()))
+    inputs = torch.randn(SAMPLES, 8)
+
+    def one_pass() -> float:
+        return F.binary_cross_entropy(case.model(inputs), ones).item()
+
+    for count in (1, 16):
+        assert constant_loss(loss_terms(trace_case(case)), [one_pass] * count) is None
+
+
 def test_a_target_that_the_model_itself_produces_is_not_beaten_by_a_constant():
     class Siamese(nn.Module):
         def __init__(self) -> None:

@@ -116,6 +116,19 @@ def test_samples_that_belong_together_are_not_taken_apart():
     assert found.learned
 
 
+def test_batch_norm_does_not_keep_a_batch_from_being_halved():
+    torch.manual_seed(0)
+    wide = [nn.Linear(8, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU()]
+    model = nn.Sequential(*wide, nn.Linear(64, 4))
+    case = mlp_case(lr=0.1)
+    adam = torch.optim.Adam(
+        model.parameters(), lr=10.0
+    )  # so large that normalization makes the halves differ
+    found = rehearsed(replace(case, model=model, optimizer=adam))
+    assert found.is_split
+    assert found.held_out is not None
+
+
 def test_a_batch_whose_halves_the_model_refuses_is_trained_on_as_a_whole():
     class Unique(nn.Module):
         def __init__(self) -> None:

@@ -160,8 +160,8 @@ class ConstantOutputs(TorchFunctionMode):
         self.is_uncertain = False
         """Some target is no certain answer: even its best prediction has a loss."""
         self._is_broken = False
-        self._remaining: dict[LossTerm, float] = {}
-        """Sum of the results of each term with a constant prediction, over that with the model's own."""
+        self._remaining: dict[LossTerm, list[float]] = {}
+        """Of each term and pass: the result with a constant prediction over that with the model's own."""
         self._plans: dict[Any, OpPlan | None] = {}
 
     @property
@@ -170,7 +170,7 @@ class ConstantOutputs(TorchFunctionMode):
         return (
             not self._is_broken
             and self._remaining.keys() == self.terms
-            and all(share > MIN_REMAINING_SHARE for share in self._remaining.values())
+            and all(sum(shares) > MIN_REMAINING_SHARE * len(shares) for shares in self._remaining.values())
         )
 
     def __torch_function__(
@@ -203,14 +203,14 @@ class ConstantOutputs(TorchFunctionMode):
         is_uncertain = _is_uncertain(term.name, call)
         own = call.value_of(call.prediction)
         if not self.is_shared and not is_uncertain:
-            self._remaining[term] = 1.0
+            self._remaining[term] = [1.0]
             return own * 0
         self.is_uncertain = self.is_uncertain or is_uncertain
         with torch.no_grad():
             constant = best_constant(term.name, self.calls.get(term) or [call], is_shared=self.is_shared)
         result = call.value_of(constant.expand(call.prediction.shape))
         share = float(result.double().abs().sum() / own.double().abs().sum())
-        self._remaining[term] = self._remaining.get(term, 0.0) + (share if math.isfinite(share) else 1.0)
+        self._remaining.setdefault(term, []).append(share if math.isfinite(share) else 1.0)
         return result
 
 

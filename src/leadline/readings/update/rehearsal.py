@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,8 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_fields
 from torch import Tensor
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from leadline.case import Case, split_batch
@@ -28,7 +31,7 @@ from leadline.records.update import (
 )
 from leadline.tracer.initializers import reset_parameters
 from leadline.tracer.inputs import unwrap
-from leadline.tracer.restore import preserve_process_state
+from leadline.tracer.restore import active_mode, preserve_process_state
 from leadline.tracer.values import tensors_in
 
 # Derived: with momentum 0.9 the steps have grown to 1 - 0.9^8 = 57 % of their final length by then.
@@ -101,13 +104,37 @@ def _has_independent_halves(probe: StepProbe, batches: RehearsalBatches, rehears
     """Whether the loss of the batch is the mean of those of its halves, as it is for samples on their own.
 
     It is not where a sample is compared with others, as in a contrastive loss or a graph. After the steps it tells more
-    than before, when all outputs are alike. A loss that became NaN or infinite says enough.
+    than before, when all outputs are alike. A loss that became NaN or infinite says enough. Batch norm also couples
+    samples, but halves of a batch can be trained with it, so it may normalize by its running statistics here.
     """
     if not math.isfinite(rehearsal.last):
         return True
+    if _has_mean_loss(probe, batches):
+        return True
+    with active_mode(RunningStatistics()):
+        return _has_mean_loss(probe, batches)
+
+
+def _has_mean_loss(probe: StepProbe, batches: RehearsalBatches) -> bool:
+    """Whether the loss of the batch is the mean of those of its halves."""
     whole = _evaluation(probe, (probe.case.inputs, probe.case.targets))()
     halves = [_evaluation(probe, each)() for each in (*batches.trained, batches.held_out) if each is not None]
     return abs(sum(halves) / 2 - whole) <= MAX_COUPLING * abs(whole)
+
+
+class RunningStatistics(TorchFunctionMode):
+    """While it is active, batch norm uses its running statistics, as in eval mode, and does not update them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.batch_norm:
+            return func(*args, **kwargs)
+        call = inspect.signature(func).bind(*args, **kwargs)
+        if call.arguments.get("running_mean") is not None:
+            call.arguments["training"] = False
+        return func(*call.args, **call.kwargs)
 
 
 def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches) -> Rehearsal:
