@@ -49,3 +49,12 @@ def test_the_first_lines_say_what_was_asked_and_what_was_not():
     assert "Not asked: other batches, your loop." in asked(step)
     for text in (str(step), FORMATS["md"]([step], Look()), FORMATS["html"]([step], Look())):
         assert "Not asked: other batches" in text.replace("\n", " ")
+
+
+def test_with_several_batches_the_first_lines_say_that_other_batches_were_asked():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    batches = [(torch.randn(8, 4), torch.randn(8, 1)) for _ in range(3)]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    case = leadline.Case(model, *batches[0], torch.nn.functional.mse_loss, optimizer, batches=batches[1:])
+    assert asked(leadline.check(case)).endswith("other batches. Not asked: your loop.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 
 import pytest
@@ -15,33 +14,7 @@ from leadline.runner import attachment
 from leadline.runner.attachment import MAX_HAND_MADE_STEPS, Attachment, RunSettings
 from leadline.runner.tape import MAX_EVALUATION_CALLS
 from leadline.tracer.inputs import call_model, find_loss
-
-
-class Ear:
-    """An audience that remembers."""
-
-    shows_progress = False
-
-    def __init__(self):
-        self.steps, self.reasons, self.alerts = [], [], []
-
-    def checking(self, step, seconds):
-        self.steps.append(step)
-
-    def checked(self, step, report):
-        self.steps[-1] = step
-
-    def not_checked(self, step, reason):
-        self.reasons.append(reason)
-
-    def alerted(self, alert):
-        self.alerts.append(alert)
-
-    def stepped(self, watch):
-        pass
-
-    def silenced(self):
-        return contextlib.nullcontext()
+from tests.support.attachments import Ear, step
 
 
 @pytest.fixture
@@ -64,13 +37,6 @@ def replayed_loss(case):
     loss = find_loss(call_model(case.model, case.inputs), case.loss, case.targets)
     parameters = [each for each in case.model.parameters() if each.requires_grad]
     return case, loss.item(), torch.autograd.grad(loss, parameters, allow_unused=True)
-
-
-def step(loss, optimizer):
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
 
 
 def small_model():
@@ -391,7 +357,7 @@ def test_an_error_of_leadline_does_not_reach_the_program(attach, monkeypatch):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("inside of Leadline")
 
-    monkeypatch.setattr("leadline.runner.attachment.check_case", fail)
+    monkeypatch.setattr("leadline.runner.step_check.check_case", fail)
     monkeypatch.setattr("leadline.runner.watches.start_watch", fail)
     model = small_model()
     attached = attach(is_watched=True)

@@ -63,7 +63,9 @@ def test_the_verdict_goes_to_stderr_and_the_summary_names_the_run_file(leadline,
 def test_check_only_stops_the_program_and_has_the_exit_codes_of_check(leadline):
     trains, fails = leadline("run", "--check-only", "trains.py"), leadline("run", "--check-only", "fails.py")
     assert (trains.code, fails.code) == (0, 1)
-    assert trains.out == fails.out == ""
+    assert "step 6" in trains.out  # eight batches were seen, and the eighth step was not made
+    assert "step 7" not in trains.out + fails.out
+    assert leadline("run", "--check-only", "--batches", "1", "trains.py").out == ""
     assert "B201" in fails.err
     assert "nothing was checked" not in trains.err  # the step that was checked is stopped before it is made
 
@@ -82,6 +84,15 @@ def test_check_of_a_program_is_a_check_of_its_first_step(leadline):
     assert report["target"] == "fails.py"
     assert "B201" in [finding["code"] for finding in report["findings"]]
     assert leadline("check", "trains.py", "-q").code == 0
+
+
+def test_a_program_that_fails_after_its_first_step_is_checked_all_the_same(leadline, tmp_path):
+    (tmp_path / "raises.py").write_text(
+        TRAINS.replace("    time.sleep", "    1 / (2 - step)\n    time.sleep")
+    )
+    result = leadline("check", "raises.py", "--format", "json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["verdict"] == "trains"
 
 
 @pytest.mark.slow

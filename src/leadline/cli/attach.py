@@ -19,11 +19,13 @@ from leadline.cli.output import look_for, say
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.report.look import FORMAT_NAMES, Look
+from leadline.runner.program import DEFAULT_BATCHES
 from leadline.text import clean_lines, number
 
 if TYPE_CHECKING:
     from leadline.monitor.watch import Watch
-    from leadline.runner.attachment import Attachment, FoundStep
+    from leadline.runner.attachment import Attachment
+    from leadline.runner.step_check import FoundStep
 
 # Heuristic: seconds between two status lines; often enough to see progress, seldom enough not to drown the program.
 STATUS_SECONDS = 30.0
@@ -42,6 +44,7 @@ def attach(
     store: str | Path | None = None,
     budget: float = 0.01,
     every: int | None = None,
+    batches: int = DEFAULT_BATCHES,
     probes: bool = True,
     rehearse: bool = True,
     strict: bool = False,
@@ -49,9 +52,10 @@ def attach(
 ) -> Attachment:
     """Attach to the training loop of this process, as `leadline run` does. Call it before the loop starts.
 
-    At the first step of the loop, model, batch, loss and optimizers are found and checked, and the verdict is printed
-    to stderr. The following steps are watched; `store`, `budget` and `every` are those of `leadline.watch`. With
-    `strict`, an error finding or alert ends the program. `quiet` prints the verdict in one line.
+    At the first step of the loop, model, batch, loss and optimizers are found. When the loop has shown so many
+    `batches`, or after ten seconds, the first step is checked with all of them, and the verdict is printed to stderr.
+    The steps are watched; `store`, `budget` and `every` are those of `leadline.watch`. With `strict`, an error finding
+    or alert ends the program. `quiet` prints the verdict in one line.
 
     The returned object has the `reports` and the `watch`; `close()` detaches. Otherwise it detaches at exit.
 
@@ -67,7 +71,7 @@ def attach(
     >>> attached.reports[0].verdict
     'trains'
     """
-    options = {"probes": probes, "rehearse": rehearse, "is_strict": strict}
+    options = {"probes": probes, "rehearse": rehearse, "is_strict": strict, "batches": batches}
     watch = {"store": None if store is None else Path(store), "budget": budget, "every": every}
     console = Console(look_for(quiet=quiet, stream=sys.stderr), "this program", quiet=quiet)
     attached = attach_with(console, options, watch)

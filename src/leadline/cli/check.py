@@ -180,7 +180,7 @@ def check(
     backward pass of the model is traced. Without a TARGET, the targets of [tool.leadline] in pyproject.toml are
     checked; other options can be set there too.
 
-    TARGET may also be a training program, path/file.py: it is run up to its first step, and what it trains there is
+    TARGET may also be a training program, path/file.py: its first steps are run, and what the first one trains is
     checked. Its arguments follow `--`. To let it train on, use `leadline run`.
 
     TARGET may also be the config.json of a Hugging Face model. Such a model, or any other with --no-weights, is built
@@ -288,7 +288,7 @@ def check_target(
 ) -> Report:
     """Load and check a target; output of its code goes to stderr, so that stdout holds only the result.
 
-    A program, with these `arguments`, is run up to its first step and not seeded.
+    A program, with these `arguments`, makes its first steps and is not seeded.
 
     Findings of the checks in `drop` are ignored.
     """

@@ -200,7 +200,7 @@ def repair_target(
 def repair_program(
     target: str, arguments: tuple[str, ...], budget: str | None, *, progress: Progress | None = None
 ) -> Repair:
-    """Run a program up to its first step, and repair what it trains there."""
+    """Run the first steps of a program, and repair what the first one trains."""
 
     def repair_step(case: Case) -> Repair:
         from leadline.fixes._engine.repair import repair  # the program has imported torch

@@ -199,7 +199,7 @@ class AgentTools:
         return self._run("check", self._workspace.target(target), "--format", "agent")
 
     def run_check_only(self, program: str) -> str:
-        """Run a training program up to its first step as `leadline run --check-only` does, and return the verdict."""
+        """Run the first steps of a training program, as `leadline run --check-only`, and return the verdict."""
         return self._run("run", "--check-only", "--format", "agent", self._workspace.target(program))
 
     def fix(self, target: str, seconds: int = 60) -> str:

@@ -1,4 +1,4 @@
-"""A target that is a whole program: run it up to its first step, and use the Case that is found there."""
+"""A target that is a whole program: run its first steps, and use the Case that is found there."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from leadline.errors import InputError, add_advice, has_advice
 from leadline.records.report import Report
 from leadline.records.run import Alert
 from leadline.runner.program import (
+    DEFAULT_BATCHES,
     SOURCE_SUFFIXES,
     Program,
     ProgramStop,
@@ -26,7 +27,8 @@ from leadline.runner.program import (
 if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.monitor.watch import Watch
-    from leadline.runner.attachment import Attachment, FoundStep
+    from leadline.runner.attachment import Attachment
+    from leadline.runner.step_check import FoundStep
 
 T = TypeVar("T")
 ARGUMENTS_KEY = "leadline.program_arguments"
@@ -56,19 +58,21 @@ def is_program(target: str) -> bool:
 
 
 def at_first_step(target: str, arguments: tuple[str, ...], work: Callable[[Case], T]) -> T:
-    """Run the program up to its first step, do the work there with the Case of the step, and stop the program.
+    """Run the first steps of the program, do the work with the Case of the first one, and stop the program.
 
-    What the program prints goes to stderr. Its own errors are passed on with a note.
+    The case has the batches of all these steps. What the program prints goes to stderr. Its own errors are passed on
+    with a note, unless they come after the first step.
     """
     program = Program(target=target, arguments=arguments)
     locate_program(program)
     audience = SilentAudience()
     attachments: list[Attachment] = []
+    failure: Exception | None = None
 
     def attach() -> None:
         from leadline.runner.attachment import Attachment, RunSettings  # the program has imported torch
 
-        settings = RunSettings(is_watched=False, stops_after_check=True)
+        settings = RunSettings(is_watched=False, stops_after_check=True, batches=DEFAULT_BATCHES)
         attachments.append(Attachment(settings, audience, work))
 
     with redirect_stdout(sys.stderr), _borrowed_main():
@@ -76,10 +80,15 @@ def at_first_step(target: str, arguments: tuple[str, ...], work: Callable[[Case]
         become_main(program)
         try:
             _run(program)
+        except Exception as error:
+            failure = error
         finally:
-            for attachment in attachments:
-                attachment.close()
-    result: T = _result(program, attachments[0] if attachments else None)
+            for each in attachments:
+                each.close()
+    attachment = attachments[0] if attachments else None
+    if failure is not None and not (attachment is not None and attachment.has_worked):
+        raise failure
+    result: T = _result(program, attachment)
     return result
 
 

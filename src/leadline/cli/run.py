@@ -16,7 +16,14 @@ from leadline.cli.exit_codes import FAILED
 from leadline.cli.options import examples, file_option
 from leadline.cli.output import look_for
 from leadline.monitor.runfile import SUFFIX
-from leadline.runner.program import Program, ProgramStop, locate_program, on_import_of_torch, run_program
+from leadline.runner.program import (
+    DEFAULT_BATCHES,
+    Program,
+    ProgramStop,
+    locate_program,
+    on_import_of_torch,
+    run_program,
+)
 
 if TYPE_CHECKING:
     from leadline.runner.attachment import Attachment
@@ -64,10 +71,15 @@ FOLDER = "leadline-runs"
 @click.option(
     "--every", type=click.IntRange(min=1), help="Trace every N-th step instead of keeping to a budget."
 )
-@click.option("--no-probes", is_flag=True, help="Skip the passes that ask what the outputs depend on.")
 @click.option(
-    "--no-rehearsal", is_flag=True, help="Skip the trial steps on the first batch; they are undone."
+    "--batches",
+    type=click.IntRange(min=1),
+    default=DEFAULT_BATCHES,
+    show_default=True,
+    help="Check the first step with the batches of so many steps; 1: at once.",
 )
+@click.option("--no-probes", is_flag=True, help="Skip the passes that ask what the outputs depend on.")
+@click.option("--no-rehearsal", is_flag=True, help="Skip the trial steps on these batches; they are undone.")
 @click.option("--no-watch", is_flag=True, help="Do not watch the steps after the first.")
 def run(
     program: tuple[str, ...],
@@ -81,6 +93,7 @@ def run(
     store: Path | None,
     budget: float,
     every: int | None,
+    batches: int,
     no_probes: bool,
     no_rehearsal: bool,
     no_watch: bool,
@@ -88,9 +101,9 @@ def run(
     """Run a training program unchanged, check its first step, and watch the rest.
 
     The program needs no edit: Leadline sees on which tensor it calls backward, which modules it called before and which
-    optimizers step, so it knows model, batch and loss of the real step. It checks them at the first step, prints the
-    verdict to stderr, undoes everything and lets the program go on. Its results stay bit for bit the same. Options
-    after SCRIPT belong to the program.
+    optimizers step, so it knows model, batch and loss of the real step. When the first steps have shown a few batches,
+    it checks the first one with all of them, prints the verdict to stderr, undoes everything and lets the program go
+    on. Its results stay bit for bit the same. Options after SCRIPT belong to the program.
 
     The exit code is the program's own. With --check-only it is that of `leadline check`: 0 nothing found, 1 findings,
     2 an error or no step, 3 undecided. With --strict it is 1 if Leadline stopped the program.
@@ -102,6 +115,7 @@ def run(
     options: dict[str, Any] = {
         "probes": not no_probes,
         "rehearse": not no_rehearsal,
+        "batches": batches,
         "is_watched": not (no_watch or check_only),
         "stops_after_check": check_only,
         "target": "" if is_module else target.target,

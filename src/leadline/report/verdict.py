@@ -106,7 +106,13 @@ def _training_questions(report: Report) -> dict[str, bool]:
         questions["first steps" if rehearsal is None else plural(rehearsal.steps, "step")] = (
             rehearsal is not None
         )
-    return {**questions, "other batches": False, "your loop": False}
+    return {**questions, "other batches": _saw_other_batches(profile.rehearsal), "your loop": False}
+
+
+def _saw_other_batches(rehearsal: Rehearsal | None) -> bool:
+    if rehearsal is None:
+        return False
+    return rehearsal.batches > 1 or (rehearsal.held_out is not None and not rehearsal.is_split)
 
 
 def headline(report: Report) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_step
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from msgspec.structs import replace
@@ -19,24 +19,21 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from leadline.case import Case
 from leadline.checks import model_checks
-from leadline.checks._diagnosis import check_case
 from leadline.joint_optimizer import as_passed
 from leadline.monitor.loop_calls import LoopListener, subscribe
 from leadline.monitor.watch import Watch
-from leadline.records import Gap
 from leadline.records.report import Report
 from leadline.records.run import Alert
-from leadline.records.update import MAX_REHEARSAL_STEPS
-from leadline.runner.collectives import forbid_collectives, rank_and_world_size
+from leadline.runner.collectives import rank_and_world_size
+from leadline.runner.gathered_step import GatheredStep, can_gather
 from leadline.runner.optimizers import (
     TrainedNetworks,
     called_modules,
-    freeze_others,
     has_gradient,
     live_optimizers,
 )
 from leadline.runner.program import ProgramStop
-from leadline.runner.rates import at_full_rate
+from leadline.runner.step_check import Audience, FoundStep, alone, check_step, seconds_of_pass
 from leadline.runner.step_slice import NotAttributableError
 from leadline.runner.tape import CallStart, Tape, TapeState
 from leadline.runner.tape_case import TapedStep, step_case
@@ -44,21 +41,11 @@ from leadline.runner.watches import ProgramWatches, WatchSettings
 from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_shard
-from leadline.tracer.trace import trace_structure
 
 # Heuristic: steps after which an optimizer that has not stepped yet is no longer waited for.
 MAX_FOLLOWED_STEPS = 16
 # Heuristic: backward passes without an optimizer in the process, after which none is expected.
 MAX_HAND_MADE_STEPS = 32
-# Heuristic: seconds that trial steps may take before the program goes on.
-MAX_REHEARSAL_SECONDS = 60.0
-# Heuristic: nearly all rehearsals are decided after so many steps; the longest take four times as many.
-USUAL_REHEARSAL_PASSES = 65
-# Derived: passes of a check without a rehearsal: one is traced, three measure the step, eight ask questions.
-CHECK_PASSES = 12
-# Derived: a backward pass does about twice the work of a forward pass.
-FORWARDS_PER_PASS = 3
-
 SHARDED = "its parameters are sharded over several processes, and a check runs in one"
 IN_BACKWARD = (
     "its optimizers step while gradients are still computed, so there is no moment before the step to check"
@@ -73,41 +60,14 @@ class RunSettings:
     rehearse: bool = True
     is_watched: bool = True
     """Whether the steps after the check are watched."""
+    batches: int = 1
+    """The check uses the batches of so many steps: one can be learned by heart."""
     stops_after_check: bool = False
     is_strict: bool = False
     """Whether an error finding or alert stops the program."""
     target: str = ""
     """The path of the program, if it is a script."""
     watch: WatchSettings = field(default_factory=WatchSettings)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoundStep:
-    """A step of the program: its Case if it could be found, and what is said about it."""
-
-    number: int
-    optimizers: tuple[Optimizer, ...]
-    taped: TapedStep | None = None
-    notes: tuple[str, ...] = ()
-
-
-class Audience(Protocol):
-    """Who is told what an attachment finds."""
-
-    shows_progress: bool
-    """Whether `stepped` does something."""
-
-    def checking(self, step: FoundStep, seconds: float) -> None:
-        """A check begins that takes about this long."""
-
-    def checked(self, step: FoundStep, report: Report) -> None: ...
-    def not_checked(self, step: FoundStep, reason: str) -> None: ...
-    def alerted(self, alert: Alert) -> None: ...
-    def stepped(self, watch: Watch) -> None:
-        """A step was watched."""
-
-    def silenced(self) -> AbstractContextManager[None]:
-        """Inside, what the program's code prints is dropped: it runs for Leadline, not for the program."""
 
 
 Work = Callable[[Case], Any]
@@ -153,6 +113,8 @@ class Attachment(LoopListener):
         """The optimizers that stepped within this backward pass, from hooks of their parameters."""
         self._partners: dict[int, tuple[Optimizer, ...]] = {}
         """By id of the optimizer that steps first: those that step after the same backward passes."""
+        self._gathering: dict[int, tuple[FoundStep, GatheredStep]] = {}
+        """By id of the optimizer that steps first: a first step that waits for more batches."""
         self._done: set[int] = set()
         """Ids of optimizers whose step was checked, or could not be."""
         self._counts: dict[int, int] = {}
@@ -258,7 +220,8 @@ class Attachment(LoopListener):
         tape = self._recording()
         if tape is not None:
             tape.pause()
-            if len(self._group) == 1 and tape.state.roots and id(optimizer) not in self._done:
+            is_open = id(optimizer) not in self._done or id(optimizer) in self._gathering
+            if len(self._group) == 1 and tape.state.roots and is_open:
                 self._consider(optimizer, tape)
 
     def after_step(self, optimizer: Optimizer) -> None:
@@ -295,6 +258,11 @@ class Attachment(LoopListener):
 
     def _consider(self, optimizer: Optimizer, tape: Tape, *, is_closure: bool = False) -> None:
         """Check the step that `optimizer` begins, unless it is not known yet which optimizers belong to it."""
+        if id(optimizer) in self._gathering:
+            step, gathered = self._gathering[id(optimizer)]
+            with self._leadline_works(step.optimizers):
+                self._gather(gathered, step, tape)
+            return
         optimizers = self._partners.get(id(optimizer), (optimizer,) if is_closure else None)
         if optimizers is None:
             candidates = live_optimizers(tape.parameter_ids())
@@ -306,10 +274,16 @@ class Attachment(LoopListener):
             optimizers = optimizers or (optimizer,)
         self._done.update(map(id, optimizers))
         self._networks.add(optimizers)
+        with self._leadline_works(optimizers):
+            self._check(optimizers, tape, can_wait=not is_closure)
+
+    @contextmanager
+    def _leadline_works(self, optimizers: tuple[Optimizer, ...]) -> Iterator[None]:
+        """What is computed inside is not the program's; an error of it is a step that could not be checked."""
         self._is_busy = True
         try:
             with preserve_process_state():  # also what is imported now may draw random numbers
-                self._check(optimizers, tape)
+                yield
         except Exception as error:
             self._skip(
                 FoundStep(number=self._number(optimizers), optimizers=optimizers),
@@ -319,7 +293,7 @@ class Attachment(LoopListener):
             self._is_busy = False
             self._pass_seconds = 0.0
 
-    def _check(self, optimizers: tuple[Optimizer, ...], tape: Tape) -> None:
+    def _check(self, optimizers: tuple[Optimizer, ...], tape: Tape, *, can_wait: bool) -> None:
         step = FoundStep(number=self._number(optimizers), optimizers=optimizers)
         rank, world_size = rank_and_world_size()
         called = called_modules(tape, optimizers)
@@ -338,11 +312,14 @@ class Attachment(LoopListener):
             return
         self._watch_later([taped.watched], optimizers, tape)
         step = replace_step(step, taped=taped)
-        if self._work is None:
-            self._report(step, taped)
+        # Only trial steps need more than one batch.
+        wants_more = self.settings.rehearse and self.settings.batches > 1
+        if can_wait and wants_more and can_gather(taped, optimizers):
+            gathered = GatheredStep(taped, optimizers, self.settings.batches, self._pass_seconds)
+            self._watches.refute(optimizers, refutable_codes())  # until it is known what trial steps say
+            self._gathering[id(optimizers[0])] = step, gathered
         else:
-            self._do_work(step, taped.case)
-        self._is_stopping |= self.settings.stops_after_check
+            self._treat(step, taped, taped.case)
 
     def _leave_to_watch(self, tape: Tape) -> None:
         """Say why a step that was made within the backward pass is not checked, and watch the next ones."""
@@ -362,61 +339,59 @@ class Attachment(LoopListener):
         self.reasons.append(reason)
         self.audience.not_checked(step, reason)
 
+    def _gather(self, gathered: GatheredStep, step: FoundStep, tape: Tape) -> None:
+        """Keep the batch of this step for the check of the first one, and make the check if that was the last."""
+        try:
+            taped = step_case(tape.state, as_passed(step.optimizers))
+            goes_on = gathered.add(taped, self._pass_seconds)
+        except NotAttributableError:
+            goes_on = False
+        if not goes_on or gathered.is_complete:
+            self._conclude(id(step.optimizers[0]))
+
+    def _conclude(self, key: int) -> None:
+        """Check the step of which batches were gathered."""
+        step, gathered = self._gathering.pop(key)
+        self._pass_seconds = gathered.pass_seconds
+        with gathered.case() as case:
+            self._treat(step, gathered.taped, case)
+
+    def _conclude_all(self) -> None:
+        for key in list(self._gathering):
+            with self._leadline_works(self._gathering[key][0].optimizers):
+                self._conclude(key)
+
+    def _treat(self, step: FoundStep, taped: TapedStep, case: Case) -> None:
+        """Check the case, or do with it what else is to be done."""
+        if self._work is None:
+            self._report(step, taped, case)
+        else:
+            self._do_work(step, case)
+        self._is_stopping |= self.settings.stops_after_check
+
     def _do_work(self, step: FoundStep, case: Case) -> None:
         work, self._work = self._work, None
         self.audience.checking(step, 0.0)
         try:
-            with self._alone(step.optimizers):
+            with alone(self.audience, step.optimizers):
                 self.result = None if work is None else work(case)
             self.has_worked = True
         except Exception as error:
             self.error = error
 
-    def _report(self, step: FoundStep, taped: TapedStep) -> None:
-        seconds = self._seconds_of_pass(taped)
-        is_long = seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
-        rehearse = self.settings.rehearse and not is_long
-        # Half of the time is left for the steps of the comparison with a plain recipe.
-        affordable = int(MAX_REHEARSAL_SECONDS / 2 / seconds) if seconds else MAX_REHEARSAL_STEPS
-        self.audience.checking(step, seconds * (USUAL_REHEARSAL_PASSES if rehearse else CHECK_PASSES))
-        with self._alone(step.optimizers) as notes:
-            report = check_case(
-                taped.case,
-                rehearse=rehearse and min(affordable, MAX_REHEARSAL_STEPS),
-                probes=self.settings.probes,
-            )
-        if self.settings.rehearse and is_long:
-            gap = Gap(what="trial steps", why=f"they would take more than {MAX_REHEARSAL_SECONDS:.0f} s")
-            report = replace(report, coverage=replace(report.coverage, gaps=(*report.coverage.gaps, gap)))
-        if report.verdict == "trains" and report.profile.rehearsal is not None:
-            found = {each.code for each in report.findings if each.severity != "info"}
-            refuted = {each.code for each in model_checks() if each.refuted_by} - found
-            self._watches.refute(step.optimizers, refuted)
-        report = replace(report, target=self.settings.target)
+    def _report(self, step: FoundStep, taped: TapedStep, case: Case) -> None:
+        settings = self.settings
+        seconds = seconds_of_pass(taped, self._pass_seconds, self.audience)
+        report, notes = check_step(
+            step, case, self.audience, seconds, rehearse=settings.rehearse, probes=settings.probes
+        )
+        is_refuting = report.verdict == "trains" and report.profile.rehearsal is not None
+        found = {each.code for each in report.findings if each.severity != "info"}
+        self._watches.refute(step.optimizers, refutable_codes() - found if is_refuting else ())
+        report = replace(report, target=settings.target)
         self.reports.append(report)
-        self.audience.checked(replace_step(step, notes=tuple(notes)), report)
-        self._is_stopping |= self.settings.is_strict and report.verdict == "fails"
-
-    def _seconds_of_pass(self, taped: TapedStep) -> float:
-        """Seconds of one pass of a check; if the real pass was slow, measured again: it may have been compiled."""
-        seconds = self._pass_seconds / max(1, taped.micro_batches)
-        if seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS:
-            with self._alone(()):
-                start = perf_counter()
-                trace_structure(taped.case)
-            seconds = min(seconds, FORWARDS_PER_PASS * (perf_counter() - start))
-        return seconds
-
-    @contextmanager
-    def _alone(self, optimizers: Sequence[Optimizer]) -> Iterator[list[str]]:
-        """Run passes of Leadline: nothing that the program would notice, at the rate that its schedule leads to."""
-        with (
-            self.audience.silenced(),
-            forbid_collectives(),
-            freeze_others(optimizers),
-            at_full_rate(optimizers) as notes,
-        ):
-            yield notes
+        self.audience.checked(replace_step(step, notes=notes), report)
+        self._is_stopping |= settings.is_strict and report.verdict == "fails"
 
     def _watch_later(
         self, modules: Sequence[nn.Module], optimizers: tuple[Optimizer, ...], tape: Tape
@@ -436,7 +411,9 @@ class Attachment(LoopListener):
         self._mark = len(tape.state.calls)
         used = tape.parameter_ids()
         waiting = [each for each in live_optimizers(used) if id(each) not in self._done] if used else [None]
-        if not waiting or self.steps >= self._follow_until:
+        if self.steps >= self._follow_until:
+            self._conclude_all()
+        if not (waiting or self._gathering) or self.steps >= self._follow_until:
             self._stop_following()
 
     def _stop_following(self) -> None:
@@ -486,12 +463,19 @@ class Attachment(LoopListener):
         if os.getpid() != self._process or self.is_closed:
             return
         self.is_closed = True
+        if not isinstance(error, KeyboardInterrupt):
+            self._conclude_all()
         self._subscription.close()
         self._stopper.remove()
         if self._tape is not None:
             self._tape.pause()
             self._tape = None
         self._watches.close(error)
+
+
+def refutable_codes() -> set[str]:
+    """The checks whose findings trial steps can refute."""
+    return {each.code for each in model_checks() if each.refuted_by}
 
 
 def _is_training_call(module: nn.Module) -> bool:

@@ -41,13 +41,17 @@ class ProgramWatches:
     """Starts a watch after the first step of each kind that was found, and closes them all."""
 
     def __init__(self, settings: WatchSettings, on_alert: Callable[[Alert], None]) -> None:
-        self.watches: list[Watch] = []
+        self._started: list[tuple[tuple[Optimizer, ...], Watch]] = []
         self.trouble = ""
         """Why steps are not watched; "" if they are."""
         self._settings, self._on_alert = settings, on_alert
         self._plans: list[_PlannedWatch] = []
         self._parameters: set[int] = set()
         """Ids of the parameters that are watched, or will be."""
+
+    @property
+    def watches(self) -> list[Watch]:
+        return [watch for _, watch in self._started]
 
     def plan(self, model: nn.Module, optimizers: Sequence[Optimizer], loss: float | None) -> None:
         """Watch these optimizers after the step that they make now; `loss` is the one of this step."""
@@ -58,10 +62,14 @@ class ProgramWatches:
             self._plans.append(_PlannedWatch(model, tuple(optimizers), loss))
 
     def refute(self, optimizers: Sequence[Optimizer], codes: Collection[str]) -> None:
-        """Do not raise findings of these checks in the first steps of these optimizers: trial steps refuted them."""
+        """Raise only other findings in the first steps of these optimizers: trial steps have refuted these checks."""
         for plan in self._plans:
             if plan.optimizers == tuple(optimizers):
+                plan.refuted.clear()
                 plan.refuted.update(codes)
+        for started, watch in self._started:
+            if started == tuple(optimizers):
+                watch.refute(codes, MIN_STUCK_STEPS)
 
     def start_after(self, optimizer: Optimizer) -> None:
         """Start the watch that waits for the end of a step of this optimizer, if one does."""
@@ -86,7 +94,7 @@ class ProgramWatches:
         if plan.loss is not None:
             watch.add_past_step(plan.loss)
         watch.refute(plan.refuted, MIN_STUCK_STEPS)
-        self.watches.append(watch)
+        self._started.append((plan.optimizers, watch))
         for each in self.watches:
             each.budget = settings.budget / len(self.watches)
 
