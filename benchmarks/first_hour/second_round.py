@@ -27,6 +27,7 @@ from leadline.records import Alert
 WORDS = 1000
 SPANS, SPAN = 20, 20  # sequences side by side, and words of each per step
 WORD_STEPS = 150
+TRUTH_STEPS, FINAL_STEPS = 400, 50  # of the training that shows how much is learned, and of its end
 
 EPISODES = 60
 MAX_EPISODE_STEPS = 200
@@ -80,10 +81,46 @@ def word_loss(output: tuple[Tensor, State], targets: Tensor) -> Tensor:
 
 
 def word_model_checked(lr: float) -> Observation:
+    """Check the model, and train it: what it recovers of the gain of the example's own recipe is its truth."""
     model = WordModel()
     words, targets = next(word_batches())
     optimizer = optim.SGD(model.parameters(), lr)
-    return of_report(leadline.check(model, (words, model.first_state()), targets, word_loss, optimizer))
+    report = leadline.check(model, (words, model.first_state()), targets, word_loss, optimizer)
+    losses = word_losses(lr, math.inf)
+    single_words, healthy = _single_word_loss(), _final(word_losses(20.0, 0.25))
+    share = (single_words - _final(losses)) / (single_words - healthy)
+    return of_report(report, losses) | {"gain_recovered": round(share, 2)}
+
+
+def word_losses(lr: float, max_norm: float) -> list[float]:
+    """The losses of a training on consecutive spans."""
+    torch.manual_seed(0)
+    model, batches = WordModel(), word_batches()
+    optimizer, state = optim.SGD(model.parameters(), lr), model.first_state()
+    losses = []
+    for _ in range(TRUTH_STEPS):
+        words, targets = next(batches)
+        state = (state[0].detach(), state[1].detach())
+        optimizer.zero_grad()
+        output, state = model(words, state)
+        loss = F.nll_loss(output, targets)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def _final(losses: Sequence[float]) -> float:
+    return sum(losses[-FINAL_STEPS:]) / FINAL_STEPS
+
+
+def _single_word_loss() -> float:
+    """The loss of the shares of single words, over the steps that `_final` averages."""
+    batches = word_batches()
+    targets = torch.cat([next(batches)[1] for _ in range(TRUTH_STEPS)][-FINAL_STEPS:])
+    shares = torch.bincount(targets).float() / len(targets)
+    return float(torch.special.entr(shares).sum())
 
 
 def word_model_watched(lr: float, max_norm: float) -> Observation:
@@ -301,7 +338,8 @@ PROGRAMS = tuple(
     for name, expected, run in (
         ("word model, SGD at 20 with clipping: watch", "quiet", lambda: word_model_watched(20.0, 0.25)),
         ("word model, SGD at 200 without clipping: watch", "alarm", lambda: word_model_watched(200.0, 1e9)),
-        ("word model, SGD at 1: check", "quiet", lambda: word_model_checked(1.0)),
+        # It was expected to be quiet before it was trained; see `gain_recovered`, and the limits of `truth`.
+        ("word model, SGD at 1: check", "alarm", lambda: word_model_checked(1.0)),
         ("DQN: check", "quiet", dqn_checked),
         ("DQN: watch", "quiet", dqn_watched),
         ("M5 at 0.01: check", "quiet", lambda: m5_checked(0.01)),
