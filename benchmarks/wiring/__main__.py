@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="TEXT", help="only names that contain this text")
     parser.add_argument(
         "--part",
-        choices=("calibration", "held-out", "second-set", "third-set"),
+        choices=("calibration", "held-out", "second-set", "third-set", "fourth-set"),
         default="calibration",
         help="default: calibration",
     )
@@ -60,10 +60,7 @@ def run_checks(options: argparse.Namespace) -> None:
     ]
     for name, answer in _in_parallel(ask_by_name, chosen, options.workers):
         results["cases"][name] = answer
-        if part in (
-            "second set",
-            "third set",
-        ):  # their first answers came before anything was changed by them
+        if part in page.FRESH_PARTS:
             results.setdefault("first", {}).setdefault(name, answer)
         save(RESULTS, results)
     results["cases"] = {name: results["cases"][name] for name in names() if name in results["cases"]}

@@ -28,13 +28,20 @@ SITE = OpSite(op="reshape", module="encoder", source=Source(file="model.py", lin
 
 
 def probed(
-    kind: PerturbationKind, moved: Sequence[float], *, first: int, last: int, forbidden: Sequence[int] = ()
+    kind: PerturbationKind,
+    moved: Sequence[float],
+    *,
+    first: int,
+    last: int,
+    changed: int = 0,
+    forbidden: Sequence[int] = (),
 ) -> Profile:
     """A healthy stack in which changing some inputs moved the outputs like this."""
     perturbation = Perturbation(
         kind=kind,
         first=first,
         last=last,
+        changed=changed,
         moved=tuple(moved),
         forbidden=tuple(forbidden),
         site=SITE if forbidden else None,

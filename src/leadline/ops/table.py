@@ -73,6 +73,11 @@ class OpRow:
         """Whether the ops only move elements."""
         return self.kind in LAYOUT_KINDS
 
+    @property
+    def reads_shapes(self) -> bool:
+        """Whether the ops read the shape of their input and none of its elements, as `zeros_like` does."""
+        return self.kind == "create" and self.scale_rule == "scale_free"
+
 
 def _row(
     kind: str,

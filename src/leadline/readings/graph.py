@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leadline.ops.table import find_op
 from leadline.records import Op, Trace, Value
 
 WEIGHTED = frozenset({"weight", "recurrent", "embedding"})
@@ -64,7 +65,7 @@ def _signal_parents(trace: Trace, source: Value) -> dict[int, tuple[int, ...]]:
     parents: dict[int, tuple[int, ...]] = {}
     for op in trace.ops:
         read = [value for value in op.inputs if value in carrying and _enters(trace.values[value], op)]
-        if not read:
+        if not read or _reads_shapes(op):
             continue
         producers = (trace.values[value].op for value in read)
         parents[op.index] = tuple(
@@ -72,6 +73,11 @@ def _signal_parents(trace: Trace, source: Value) -> dict[int, tuple[int, ...]]:
         )
         carrying.update(value for value in op.outputs if carries(trace.values[value]))
     return parents
+
+
+def _reads_shapes(op: Op) -> bool:
+    row = find_op(op.name) if op.kind == "create" else None
+    return row is not None and row.reads_shapes
 
 
 def _enters(value: Value, op: Op) -> bool:

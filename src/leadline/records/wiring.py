@@ -36,6 +36,8 @@ class Perturbation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     first: int
     """The first index that was changed, along the same axis."""
     last: int
+    changed: int = 0
+    """Samples that were changed ("sample" only)."""
     moved: tuple[float, ...]
     """By index of the output: largest change, relative to the largest magnitude of the output; 0 if within noise."""
     forbidden: tuple[int, ...] = ()
@@ -66,6 +68,8 @@ class InputUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The predictions depend on it; labels that only the loss reads are used and not visible."""
     constant: bool = False
     """All of its elements are equal."""
+    erased: OpSite | None = None
+    """The op that makes zeros of all its elements, although they are not; None if something reads them otherwise."""
 
 
 class Dependence(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +167,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Change of the gradient at the other samples when the target of one sample changes, relative to its own change."""
     broadcast: Broadcast | None = None
     """Where outputs of shape (N, 1) meet targets of shape (N,); None if nowhere."""
+    compares_directly: bool = False
+    """A loss op reads outputs and targets as they are, apart from their layout: each output has one target."""
+    unread_answers: tuple[tuple[int, ...], ...] = ()
+    """Shapes of targets that nothing reads, while an output of the same shape is not read either."""
     whole_over_halves: float | None = None
     """Loss of the batch over the mean of the losses of its two halves: 1 for a mean over samples, 2 for a sum."""
     reduction: Reduction | None = None
@@ -200,6 +208,8 @@ class LedgerRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     decayed: bool = False
     is_gate: bool = False
     """It is zero and has a gradient: a matrix or scale that opens in training, after which more depends on more."""
+    is_front: bool = False
+    """No optimizer holds it, something held is computed from it, and nothing held comes before it."""
     moved: bool | None = None
     """One step changed it; None if no step was measured."""
     reason: str = ""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from leadline.ops.table import UNINITIALIZED_OPS
+from leadline.ops.table import UNINITIALIZED_OPS, find_op
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
 from leadline.tracer import attention, mixing, stats
@@ -205,7 +205,7 @@ class Recorder(TorchFunctionMode):
                 )
             )
         if op := self._record(plan, values, outputs, written):
-            op.cut = _cut_kind(tensors, outputs)
+            op.cut = None if _reads_shapes(plan) else _cut_kind(tensors, outputs)
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self.unmeasured:
                 self.table.entries[op.outputs[0]].attended = attention.measure_attention(*args, **kwargs)
@@ -453,6 +453,12 @@ def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Whether a softmax runs over the last axis, as one over keys does."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     return dim in (-1, logits.dim() - 1)
+
+
+def _reads_shapes(plan: OpPlan) -> bool:
+    """Whether the op reads no element, so that no graph can end in it."""
+    row = find_op(plan.name) if plan.kind == "create" else None
+    return row is not None and row.reads_shapes
 
 
 def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | None:

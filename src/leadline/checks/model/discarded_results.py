@@ -35,7 +35,8 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Heads of other tasks and pooled outputs that this loss does not use are computed on purpose: as long as the code
-    that calls them returns their results, and nothing else takes their place, this is a note.
+    that calls them returns their results, and nothing else takes their place, this is a note. It is a warning if the
+    batch holds a target of the same shape that the loss does not read either: a part of the loss is missing.
 
     ## References
     PyTorch documentation, `DistributedDataParallel` (`find_unused_parameters`).
@@ -79,12 +80,14 @@ def discarded_results(profile: Profile) -> Iterator[Symptom]:
             evidence={"modules": float(len(dropped))},
         )
     if others:
+        unread = profile.question.unread_answers if profile.question else ()
+        missing = f", and it reads no target of shape {unread[0]}, which the batch has" if unread else ""
         yield Symptom(
-            severity="info",
+            severity="warning" if unread else "info",
             where=others[0].module,
             message=f"the loss does not use the results of {first_names([each.module for each in others])}"
-            f"{in_op(others[0].site)}",
-            action="Use them, or do not compute them.",
+            f"{in_op(others[0].site)}{missing}",
+            action="Add the missing part to the loss." if unread else "Use them, or do not compute them.",
             source=others[0].site.source,
             evidence={"modules": float(len(others))},
         )

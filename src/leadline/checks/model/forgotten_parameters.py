@@ -28,8 +28,9 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
     part of the model only, or from another copy of it.
 
     ## When it is wrong
-    Training only the last layers of a pretrained network is a method: tensors before everything that is trained are a
-    note. Two networks with an optimizer each (a GAN) are checked with both optimizers in a list.
+    Training only the last layers of a pretrained network is a method: tensors before everything that is trained, which
+    feed something that is trained, are a note. Two networks with an optimizer each (a GAN) are checked with both
+    optimizers in a list.
 
     ## References
     PyTorch documentation, `torch.optim` (constructing an optimizer after moving or changing the model).
@@ -49,7 +50,7 @@ def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> Symptom
     held = [
         order[row.name] for row in rows if row.in_optimizer and row.trainable and row.gradient == "finite"
     ]
-    is_frozen_front = bool(held) and all(order[row.name] < held[0] for row in missing)
+    is_frozen_front = bool(held) and all(row.is_front and order[row.name] < held[0] for row in missing)
     share = sum(row.count for row in missing) / max(sum(row.count for row in rows if row.trainable), 1)
     return Symptom(
         severity="info" if is_frozen_front else "error" if not held else "warning",

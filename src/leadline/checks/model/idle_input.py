@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from leadline.checks._check import Symptom, check
+from leadline.checks._check import Symptom, check, in_op
 from leadline.checks._ranges import first_names
 from leadline.checks._wiring_examples import fed
 from leadline.records import InputUse, Profile
@@ -23,7 +23,8 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Whether all elements of an input are equal (of at least `MIN_TELLING_ELEMENTS` = 8, because the first state of an
-    episode may be two zeros), and whether some op on the way to the loss reads it.
+    episode may be two zeros), whether some op of the model on the way to the loss reads it, and whether everything
+    that reads it makes zeros of it.
 
     ## Why it hurts
     A network whose only input is constant can learn the average answer and nothing else. A loader that returns zeros, a
@@ -50,12 +51,24 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
             action="Print one batch of your data loader and correct how it is read.",
             evidence={"constant_inputs": float(len(constant)), "used_inputs": float(len(used))},
         )
+    erased = [(each, each.erased) for each in inputs if each.erased is not None]
+    if erased:
+        first, site = erased[0]
+        yield Symptom(
+            severity="warning",
+            where=first.name,
+            message=f"no element of {first_names([each.name for each, _ in erased])} is left: all become zero"
+            f"{in_op(site)}",
+            action="Look at the factor, the integer division or the threshold there, and keep the values.",
+            source=site.source,
+            evidence={"erased_inputs": float(len(erased))},
+        )
     unused = [each for each in inputs if not each.used and not each.constant]
     if unused and used:
         yield Symptom(
             severity="info",
             where=unused[0].name,
-            message=f"the loss does not depend on {len(unused)} of {len(inputs)} inputs: "
+            message=f"no prediction depends on {len(unused)} of {len(inputs)} inputs: "
             f"{first_names([each.name for each in unused])}",
             action="Use it in `forward`, or leave it out of the batch.",
             evidence={"unused_inputs": float(len(unused))},

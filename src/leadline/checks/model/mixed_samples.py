@@ -13,16 +13,17 @@ from leadline.records import Dependence, Perturbation, Profile
     code="D901",
     name="mixed-samples",
     since="0.1.0",
-    sick=probed("sample", [0.3, 0.9, 0.1, 0.8], first=1, last=3, forbidden=[0, 2]),
-    healthy=probed("sample", [0.0, 0.9, 0.0, 0.8], first=1, last=3),
+    sick=probed("sample", [0.3, 0.9, 0.1, 0.8], first=1, last=3, changed=2, forbidden=[0, 2]),
+    healthy=probed("sample", [0.0, 0.9, 0.0, 0.8], first=1, last=3, changed=2),
 )
 def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     r"""The output of one sample depends on other samples of the batch.
 
     ## What it measures
     Every second sample of the batch is replaced by other values, and the model runs again in eval mode with the same
-    random numbers. The outputs of the samples between them must stay as they were, up to rounding. The first op whose
-    output changed for another sample is named, or the op that lost the axis of samples before it.
+    random numbers. The outputs of the samples between them must stay as they were, up to rounding. If they do, the
+    others are replaced instead: a maximum over the batch, or the first sample taken for all, depends on one sample. The
+    first op whose output changed for another sample is named, or the op that lost the axis of samples before it.
 
     ## Why it hurts
     The network learns from a mixture that exists only in this batch: at test time another batch gives another answer.
@@ -47,8 +48,8 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="info" if _may_be_one_sequence(profile, reading, probe) else "error",
         where=(probe.site.module if probe.site else "") or "the model",
-        message=f"changing every second sample also changes the outputs of {count} of the other "
-        f"{len(probe.moved) - len(probe.moved) // 2} samples{in_op(probe.site)}",
+        message=f"changing {probe.changed} of {len(probe.moved)} samples also changes the outputs of {count} of the "
+        f"other {len(probe.moved) - probe.changed}{in_op(probe.site)}",
         action="Keep the batch axis apart: check every `view`, `reshape` and `transpose`, `batch_first`, and the `dim` "
         "of softmax and mean from there on.",
         source=probe.site.source if probe.site else None,
@@ -66,6 +67,10 @@ def _may_be_one_sequence(profile: Profile, reading: Dependence, probe: Perturbat
     """
     predictions = profile.question.predictions if profile.question else ()
     if predictions and predictions[0] > len(probe.moved):
+        return False
+    if (
+        probe.first == 0
+    ):  # rows of features are changed from the second one on first, and nothing was seen then
         return False
     is_causal = all(index > probe.first for index in probe.forbidden) and reading.positions is None
     return is_causal and all(len(each.shape) <= 2 for each in reading.inputs if each.visible)

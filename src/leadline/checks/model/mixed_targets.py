@@ -38,7 +38,8 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     ## When it is wrong
     Contrastive, ranking and survival losses compare samples with each other on purpose. Without a difference of shapes
     it is a note, unless a column of outputs gets the same change of its gradient at every sample, as a table of N by N
-    gives it (more than `MIN_TABLE_GRADIENT` = 0.5 of the sample's own change).
+    gives it (more than `MIN_TABLE_GRADIENT` = 0.5 of the sample's own change), or unless a loss op reads outputs and
+    targets as they are: then each output has one target, and it belongs to another sample.
 
     ## References
     PyTorch, the warning of `torch.nn.functional.mse_loss` about a target size that differs from the input size.
@@ -57,7 +58,7 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     foreign = question.foreign_gradient or 0.0
     if shapes is None and foreign < MIN_FOREIGN_GRADIENT:
         return
-    is_table = _is_column(question) and foreign > MIN_TABLE_GRADIENT
+    is_table = (_is_column(question) or question.compares_directly) and foreign > MIN_TABLE_GRADIENT
     yield Symptom(
         severity="error" if shapes is not None or is_table else "info",
         where="the loss",
@@ -65,7 +66,10 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
         f"{in_op(broadcast.site if broadcast else None)}"
         if shapes is not None
         else f"changing one target changes the gradient of other samples by {foreign:.2g} of its own change",
-        action="Give outputs and targets the same shape: `output.squeeze(-1)` or `targets.unsqueeze(-1)`.",
+        action="Bring outputs and targets into the same order by `transpose` or `permute`; a `view` does not move "
+        "elements."
+        if shapes is None and question.compares_directly
+        else "Give outputs and targets the same shape: `output.squeeze(-1)` or `targets.unsqueeze(-1)`.",
         source=broadcast.site.source if broadcast else None,
         evidence={"foreign_gradient": foreign},
     )

@@ -22,7 +22,8 @@ def unmasked_padding(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Where the inputs include a padding mask, the tokens at the padded positions are replaced by other tokens. The
     outputs at the positions that are not padded must stay as they were, and so must outputs without positions. The
-    loss must not count predictions at padded positions, unless their target is a real token.
+    loss must not count predictions at padded positions, unless their target is a real token. Without a mask, an
+    embedding with a `padding_idx` says what padding is.
 
     ## Why it hurts
     What a sample means then depends on how much padding the longest sample of its batch makes necessary. The mask is

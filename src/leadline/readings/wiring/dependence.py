@@ -6,15 +6,15 @@ noise of repeating the same pass are no changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.readings.graph import flow_from
 from leadline.readings.wiring.batch import (
     BatchTensor,
     batch_tensors,
@@ -26,13 +26,14 @@ from leadline.readings.wiring.batch import (
     replace_tensors,
     why_no_sample_axis,
 )
-from leadline.readings.wiring.ledger import needed_ops, read_values
+from leadline.readings.wiring.changes import change_along, is_comparison, moved_where
+from leadline.readings.wiring.input_uses import read_input_uses
+from leadline.readings.wiring.offsets import count_declared_padding
 from leadline.readings.wiring.places import PassComparison
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
 from leadline.records.wiring import (
     Dependence,
-    InputUse,
     Perturbation,
     PerturbationKind,
     Question,
@@ -51,8 +52,6 @@ MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
 
-# Heuristic: masks fill scores with -1e4, -1e9 or the smallest number; real scores differ by less among themselves.
-MIN_FILL_OVER_SCORES = 100.0
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
@@ -102,10 +101,13 @@ class _Outcome:
 
 
 def _outcome(one: Pass) -> _Outcome:
-    """The outputs are those of the model if they have elements, else what the loss op was given."""
+    """The outputs are those of the model if they have elements, else what the loss op was given.
+
+    A model may return nothing but a loss that it computes by hand. Then only its ops can be compared.
+    """
     own = [each for each in tensors_in(one.output) if has_signal(each) and each.numel() > 1]
     read = own or [call.predictions for call in one.loss_calls]
-    roots = [one.print_of[each] for each in read if each in one.print_of]
+    roots = [one.print_of[each] for each in read or [one.loss] if each in one.print_of]
     return _Outcome([as_real(each.detach()) for each in read], one.prints, roots)
 
 
@@ -117,7 +119,7 @@ class _Probes:
         self.trace = trace
         self.runner = runner
         self.inputs = batch_tensors(case.inputs)
-        self.uses = _input_uses(trace, self.inputs)
+        self.uses = read_input_uses(trace, self.inputs)
         self.watched: set[int] = set()
         self.gaps: list[Gap] = []
         self.perturbations: list[Perturbation] = []
@@ -197,7 +199,7 @@ class _Probes:
         with_samples = tuple(each for each in shaped if each.tensor.size(axis) == samples)
         return _Layout(with_samples, samples, axis, positions, offset)
 
-    # Every second sample changes; no other may.
+    # Every second sample is changed; the outputs of the others must stay.
 
     def _probe_samples(self, layout: _Layout) -> None:
         samples, axis = layout.samples, layout.sample_axis
@@ -207,41 +209,73 @@ class _Probes:
         if samples < 2 or reason:
             raise NotProbedError(reason or "the batch has fewer than two samples")
         self._refuse_graphs(layout, samples)
-        redrawn = range(1, samples, 2)
         data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
-        changed = {id(each.tensor): redraw_samples(each.tensor, axis, redrawn) for each in data}
-        if all(torch.equal(changed[id(each.tensor)], each.tensor) for each in data):
-            raise NotProbedError("all samples of the batch are equal")
-        other = self._run(changed)
-        moved = self._moved(other, samples, axis)
-        forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
-        if forbidden and self._is_comparison(other, samples, redrawn):
-            raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
-        site = self._compare(other, samples, redrawn).find_cause(self.base.roots) if forbidden else None
-        self.perturbations.append(
-            Perturbation(
-                kind="sample", first=redrawn[0], last=redrawn[-1], moved=moved, forbidden=forbidden, site=site
+        square = next((each for each in layout.tensors if _is_square(each.tensor, samples)), None)
+        if square is None or len(layout.tensors) == 1:
+            own = {id(each.tensor): each.tensor for each in data}
+            may_be_sequence = layout.positions is None and all(
+                len(use.shape) <= 2 for use in self.uses if use.visible
             )
+            # The first row of one causal sequence never changes unless it is changed itself, so it stays at first.
+            first = 1 if may_be_sequence else 0
+            found = self._perturb_samples(self.base, own, range(first, samples, 2), axis)
+            if not found.forbidden:
+                found = self._perturb_samples(self.base, own, range(1 - first, samples, 2), axis)
+            self.perturbations.append(found)
+            return
+        fewer = self._without_last_sample(layout, samples, axis)
+        self.watched.add(samples - 1)
+        try:
+            base = self._run(fewer)
+        except Exception:  # a matrix that connects samples no longer fits
+            raise NotProbedError(CONNECTED_SAMPLES.format(square.name)) from None
+        own = {id(each.tensor): fewer[id(each.tensor)] for each in data}
+        self.perturbations.append(self._perturb_samples(base, own, range(0, samples - 1, 2), axis, fewer))
+
+    def _without_last_sample(self, layout: _Layout, samples: int, axis: int) -> dict[int, Tensor]:
+        """Inputs and targets without their last sample, by the `id` of the original.
+
+        An input with as many positions as samples is then no longer taken for a matrix that connects them.
+        """
+        inputs = [each.tensor for each in layout.tensors]
+        targets = [
+            each for each in tensors_in(self.case.targets) if each.dim() > axis and each.size(axis) == samples
+        ]
+        return {id(each): each.narrow(axis, 0, samples - 1) for each in (*inputs, *targets)}
+
+    def _perturb_samples(
+        self,
+        base: _Outcome,
+        data: dict[int, Tensor],
+        redrawn: Sequence[int],
+        axis: int,
+        others: Mapping[int, Tensor] = MappingProxyType({}),
+    ) -> Perturbation:
+        samples = next(iter(data.values())).size(axis)
+        changed = {name: redraw_samples(each, axis, redrawn) for name, each in data.items()}
+        if all(torch.equal(changed[name], each) for name, each in data.items()):
+            raise NotProbedError("all samples of the batch are equal")
+        other = self._run({**others, **changed})
+        if not base.outputs:
+            return _perturbation_inside(_compare(base, other, samples, redrawn), base.roots, redrawn)
+        moved = self._moved(base, other, samples, axis)
+        forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
+        pairs = list(zip(base.outputs, other.outputs, strict=False))
+        if forbidden and is_comparison(pairs, samples, redrawn, self._tolerance()):
+            raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
+        site = _compare(base, other, samples, redrawn).find_cause(base.roots) if forbidden else None
+        return Perturbation(
+            kind="sample",
+            first=redrawn[0],
+            last=redrawn[-1],
+            changed=len(redrawn),
+            moved=moved,
+            forbidden=forbidden,
+            site=site,
         )
 
-    def _is_comparison(self, other: _Outcome, samples: int, redrawn: Collection[int]) -> bool:
-        """Whether every output that changed has a row and a column for each sample, and no pair of others changed."""
-        kept = torch.tensor([index for index in range(samples) if index not in redrawn])
-        for before, after in zip(self.base.outputs, other.outputs, strict=False):
-            change = _change_along(before, after, samples, 0)
-            if change is None or not bool((change[kept] > self._tolerance()).any()):
-                continue
-            axes = [axis for axis, size in enumerate(before.shape) if size == samples][:2]
-            if len(axes) < 2:
-                return False
-            delta = (after.double() - before.double()).abs().nan_to_num().movedim(axes, (0, 1))
-            pairs = delta.index_select(0, kept.to(delta.device)).index_select(1, kept.to(delta.device))
-            if float(pairs.max()) > self._tolerance() * (_scale(before) or 1.0):
-                return False
-        return True
-
     def _refuse_graphs(self, layout: _Layout, samples: int) -> None:
-        """Rows of a graph depend on each other by design: its edges are indices of rows, or a square matrix."""
+        """Rows of a graph depend on each other by design: its edges are indices of rows, or a sparse matrix."""
         matrix = connecting_matrix(self.case.inputs, samples)
         if matrix is not None:
             raise NotProbedError(
@@ -253,9 +287,6 @@ class _Probes:
                 raise NotProbedError(
                     f"{each.name} holds integers that may connect the rows of the other inputs (a graph)"
                 )
-            is_square = each.tensor.dim() < 4 and each.tensor.shape[:2] == (samples, samples)  # not an image
-            if is_square and len(layout.tensors) > 1:
-                raise NotProbedError(CONNECTED_SAMPLES.format(each.name))
         for name, tensor in named_tensors(self.case.inputs, "input"):
             if tensor.layout is not torch.strided and tensor.shape[:2] == (samples, samples):
                 raise NotProbedError(CONNECTED_SAMPLES.format(name))
@@ -293,7 +324,7 @@ class _Probes:
         other = self._run({id(source.tensor): changed})
         # That nothing moves is claimed only if nothing does: in half precision, small effects are below the tolerance.
         tolerance = MIN_OVER_NOISE * self.noise if kind == "past" else None
-        moved = self._moved(other, positions, offset.axis, tolerance)
+        moved = self._moved(self.base, other, positions, offset.axis, tolerance)
         if kind == "past" and not moved[-1] and self._is_rounded_away(other, positions):
             raise NotProbedError(LOST_IN_ROUNDING)
         forbidden: tuple[int, ...] = ()
@@ -305,7 +336,7 @@ class _Probes:
         site = None
         if forbidden:
             allowed = range(span[0], positions)
-            site = self._compare(other, positions, allowed).find_cause(self.base.roots)
+            site = _compare(self.base, other, positions, allowed).find_cause(self.base.roots)
         self.perturbations.append(
             Perturbation(
                 kind=kind,
@@ -330,11 +361,12 @@ class _Probes:
     # Padded positions, where a mask is given.
 
     def _probe_padding(self, layout: _Layout) -> None:
+        self.padding_counted = count_declared_padding(self.trace, self.used, layout.tensors)
         for mask in layout.tensors:
             for source in layout.tensors:
                 padded = padded_positions(mask, source)
                 if padded is not None:
-                    self.padding_counted = self._count_padding(padded, layout)
+                    self.padding_counted = self._count_padding(padded, layout) or self.padding_counted
                     self._perturb_padding(source, padded)
                     return
 
@@ -357,9 +389,11 @@ class _Probes:
         drawn = torch.arange(int(padded.sum()), device=others.device) % len(others)
         changed[padded] = others[drawn]
         other = self._run({id(source.tensor): changed})
-        moved = _moved_where(self.base, other, ~padded, self._tolerance())
+        moved = moved_where(zip(self.base.outputs, other.outputs, strict=False), ~padded, self._tolerance())
         by_sample = moved is None
-        rows = self._moved(other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
+        rows = (
+            self._moved(self.base, other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
+        )
         forbidden = tuple(index for index, move in enumerate(rows) if move > 0)
         positions = padded.any(0).nonzero().flatten().tolist()
         self.perturbations.append(
@@ -376,20 +410,17 @@ class _Probes:
 
     # Comparison.
 
-    def _compare(self, other: _Outcome, length: int, allowed: Collection[int]) -> PassComparison:
-        return PassComparison(self.base.prints, other.prints, length, allowed)
-
     def _is_rounded_away(self, other: _Outcome, positions: int) -> bool:
         """Whether the last position depends on the earlier ones, but an addition to something larger hides it."""
         earlier = range(positions - 1)
-        return self._compare(other, positions, earlier).reaches(self.base.roots, positions - 1)
+        return _compare(self.base, other, positions, earlier).reaches(self.base.roots, positions - 1)
 
     def _tolerance(self) -> float:
         roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
         return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
 
     def _moved(
-        self, other: _Outcome, length: int, axis: int, tolerance: float | None = None
+        self, base: _Outcome, other: _Outcome, length: int, axis: int, tolerance: float | None = None
     ) -> tuple[float, ...]:
         """By index along an axis: the largest relative change of any output, where it exceeds the tolerance.
 
@@ -397,8 +428,8 @@ class _Probes:
         """
         changes = [
             change
-            for before, after in zip(self.base.outputs, other.outputs, strict=False)
-            if (change := _change_along(before, after, length, axis)) is not None
+            for before, after in zip(base.outputs, other.outputs, strict=False)
+            if (change := change_along(before, after, length, axis)) is not None
         ]
         if not changes:
             raise NotProbedError("the outputs have no axis that matches the inputs")
@@ -407,78 +438,45 @@ class _Probes:
         return tuple(largest.tolist())
 
 
-def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
-    """Largest change at each index of the axis, relative to the largest magnitude; None if no axis has this length.
-
-    Where samples and positions were flattened into one axis, they are taken apart again. An output may also have the
-    axis in another place, as long as only one of its axes has this length. If both are possible, it is the one along
-    which fewer indices changed: what is apart along one axis is not mixed.
-    """
-    if before.shape != after.shape or not before.dim():
-        return None
-    delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-    scale = _scale(before) or 1.0
-    changes = [rows.reshape(length, -1).amax(1) / scale for rows in _rows_along(delta, length, axis)]
-    return min(changes, key=lambda change: int((change > 0).sum()), default=None)
+def _compare(base: _Outcome, other: _Outcome, length: int, allowed: Collection[int]) -> PassComparison:
+    return PassComparison(base.prints, other.prints, length, allowed)
 
 
-def _rows_along(delta: Tensor, length: int, axis: int) -> Iterator[Tensor]:
-    """The changes with the axis first, for each place where the axis may be."""
-    if delta.dim() > axis and delta.size(axis) == length:
-        yield delta.movedim(axis, 0)
-        return
-    if axis == 0 and delta.size(0) % length == 0:
-        yield delta.reshape(length, -1)
-    if list(delta.shape).count(length) == 1:
-        yield delta.movedim(list(delta.shape).index(length), 0)
-    elif axis == 1 and delta.size(0) % length == 0:
-        yield delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
+def _perturbation_inside(
+    comparison: PassComparison, roots: Sequence[int], redrawn: Sequence[int]
+) -> Perturbation:
+    """The change of samples, seen at an op that puts elements of some samples into others."""
+    found = comparison.find_transfer(roots)
+    if found is None:
+        raise NotProbedError("the model returns nothing but its loss, which may compare samples")
+    site, reached = found
+    forbidden = tuple(
+        index for index, is_reached in enumerate(reached) if is_reached and index not in redrawn
+    )
+    return Perturbation(
+        kind="sample",
+        first=redrawn[0],
+        last=redrawn[-1],
+        changed=len(redrawn),
+        moved=tuple(map(float, reached)),
+        forbidden=forbidden,
+        site=site,
+    )
 
 
-def _scale(tensor: Tensor) -> float:
-    """The largest magnitude, without what stands for minus infinity in masked scores."""
-    sizes = tensor.detach().double().abs().flatten()
-    sizes = sizes[sizes.isfinite()]
-    largest = float(sizes.max()) if sizes.numel() else 0.0
-    others = sizes[sizes < largest / 2]
-    ordinary = float(others.max()) if others.numel() else largest
-    return ordinary if 0 < MIN_FILL_OVER_SCORES * ordinary < largest else largest
-
-
-def _moved_where(base: _Outcome, other: _Outcome, kept: Tensor, tolerance: float) -> Tensor | None:
-    """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
-    for before, after in zip(base.outputs, other.outputs, strict=False):
-        if before.dim() >= 2 and before.shape[:2] == kept.shape:
-            delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-            delta = delta.reshape(*kept.shape, -1).amax(-1)
-            moved = delta / (_scale(before) or 1.0)
-            return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
-    return None
+def _is_square(tensor: Tensor, samples: int) -> bool:
+    """Whether a tensor has as many columns as samples; an image may."""
+    return tensor.dim() < 4 and tensor.shape[:2] == (samples, samples)
 
 
 def _noise(base: _Outcome, repeated: _Outcome) -> float:
     changes = [
-        _change_along(before, after, before.size(0), 0)
+        change_along(before, after, before.size(0), 0)
         for before, after in zip(base.outputs, repeated.outputs, strict=False)
         if before.dim()
     ]
     return max(
         (float(change.max()) for change in changes if change is not None and change.numel()), default=0.0
-    )
-
-
-def _input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputUse, ...]:
-    values = {value.name: value for value in trace.values if value.source == "input"}
-    needed = {value for index in needed_ops(trace) for value in read_values(trace.ops[index])}
-    return tuple(
-        InputUse(
-            name=each.name,
-            shape=tuple(each.tensor.shape),
-            used=each.name in values and values[each.name].id in needed,
-            visible=each.name in values and flow_from(trace, values[each.name]) is not None,
-            constant=each.is_constant,
-        )
-        for each in inputs
     )
 
 

@@ -63,10 +63,10 @@ def _feeds_learning(trace: Trace, frozen: set[str]) -> bool:
     Adapters learn between frozen layers, or beside one: they read the same input.
     """
     trainable = {each.name for each in trace.parameters if each.trainable}
-    fixed, learning = _ops_with(trace, frozen), _ops_with(trace, trainable)
-    after = _values_after(trace, fixed)
+    fixed, learning = ops_with(trace, frozen), ops_with(trace, trainable)
+    after = values_after(trace, fixed)
     later = [op for op in learning if after.intersection(op.inputs)]
-    after_later = _values_after(trace, later)
+    after_later = values_after(trace, later)
     read = {value for op in fixed for value in op.inputs if trace.values[value].source != "parameter"}
     is_adapted = any(after_later.intersection(op.inputs) for op in fixed) or any(
         read.intersection(op.inputs) for op in learning
@@ -74,7 +74,7 @@ def _feeds_learning(trace: Trace, frozen: set[str]) -> bool:
     return bool(later) and not is_adapted
 
 
-def _ops_with(trace: Trace, names: set[str]) -> list[Op]:
+def ops_with(trace: Trace, names: set[str]) -> list[Op]:
     """The ops that apply these parameters to a signal, also after they were transposed or scaled."""
     own, ops = set[int](), list[Op]()
     for op in trace.ops:
@@ -87,7 +87,7 @@ def _ops_with(trace: Trace, names: set[str]) -> list[Op]:
     return ops
 
 
-def _values_after(trace: Trace, ops: Sequence[Op]) -> set[int]:
+def values_after(trace: Trace, ops: Sequence[Op]) -> set[int]:
     """The outputs of these ops, and everything that is computed from them."""
     reached = {value for op in ops for value in op.outputs}
     for op in trace.ops:

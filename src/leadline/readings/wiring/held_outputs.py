@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -11,15 +11,21 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from leadline.case import Case
-from leadline.readings.wiring.batch import PERTURBATION_SEED
+from leadline.readings.wiring.batch import PERTURBATION_SEED, replace_tensors
 from leadline.tracer.inputs import find_loss
 from leadline.tracer.passes import Pass
+from leadline.tracer.values import tensors_in
 
-# Heuristic: a step of the outputs that is small against them and large against rounding.
-RELATIVE_STEP = 0.1
+# Heuristic: a target that changes other samples and not its own has a ratio without bound; this is far above any other.
+MAX_FOREIGN = 1000.0
+# Heuristic: steps of the outputs, over the size of them or of their targets; large against rounding, and the second one
+# passes many targets.
+RELATIVE_STEPS = (0.1, 1.0)
+# Heuristic: over the gradient; less is rounding.
+MIN_TURN = 1e-4
 # Heuristic: cosine between a rise of the targets and that of the gradient; 1 for a negated square, near 0 by chance.
 MIN_PUSH = 0.3
-# Heuristic: cosine between a step and the change of the gradient; -1 for a negated square, near 0 for a saddle.
+# Heuristic: share of the turns that is against the step; -1 for a negated square or distance, near 0 for a saddle.
 MIN_CONCAVITY = 0.5
 
 
@@ -64,16 +70,28 @@ def foreign_gradient(case: Case, base: Pass) -> float | None:
         return None
     changed[sample] = targets[others[0]]
     before, after = (_loss_gradient(case, base.output, each)[1] for each in (targets, changed))
-    moves = [
-        (a - b).flatten(1).abs().amax(1) if a.dim() > 1 else (a - b).abs()
-        for a, b in zip(after, before, strict=True)
-        if a.dim() and len(a) == len(targets)
+    ratios = [
+        ratio
+        for one, two in zip(before, after, strict=True)
+        for axis in _sample_axes(one, len(targets))
+        if (ratio := _foreign_share(two - one, axis, sample)) is not None
     ]
-    if not moves:
-        return None
-    move = torch.stack(moves).amax(0)
+    return min(ratios, default=None)
+
+
+def _sample_axes(output: Tensor, samples: int) -> list[int]:
+    """The axes that may count the samples: the first one, or any of three and more that is as long."""
+    if output.dim() < 3:
+        return [0] if output.dim() and len(output) == samples else []
+    return [axis for axis, size in enumerate(output.shape) if size == samples]
+
+
+def _foreign_share(change: Tensor, axis: int, sample: int) -> float | None:
+    """The largest change at another sample over that at this one, at most `MAX_FOREIGN`; None if nothing changed."""
+    move = change.movedim(axis, 0).reshape(change.size(axis), -1).abs().amax(1)
     own, foreign = float(move[sample]), float(move[torch.arange(len(move)) != sample].max())
-    return foreign / own if own > 0 else None
+    largest = max(own, foreign)
+    return foreign / max(own, largest / MAX_FOREIGN) if largest > 0 else None
 
 
 def pull_of_targets(case: Case, base: Pass) -> float | None:
@@ -84,30 +102,46 @@ def pull_of_targets(case: Case, base: Pass) -> float | None:
     closely is looked at. A loss that does the opposite may mean it (a distance against a label that says
     "similar"), but then it has a minimum. A negated loss is concave: along any direction its gradient grows.
     """
-    targets = case.targets
-    if (
-        case.loss is None
-        or not isinstance(targets, Tensor)
-        or not targets.is_floating_point()
-        or not targets.dim()
-    ):
+    if case.loss is None:
         return None
-    before, after = (_loss_gradient(case, base.output, each)[1] for each in (targets, targets.roll(1, 0)))
-    rise = targets.roll(1, 0) - targets
-    pushes = {
-        place: _cosine(after[place] - before[place], rise.expand_as(gradient))
-        for place, gradient in enumerate(before)
-        if _broadcasts_to(targets.shape, gradient.shape)
-    }
-    place = max(pushes, key=lambda each: abs(pushes[each]), default=None)
-    if place is None or pushes[place] < MIN_PUSH:
-        return None
-    generator = torch.Generator().manual_seed(PERTURBATION_SEED)
-    noise = torch.randn(before[place].shape, generator=generator).to(before[place])
-    for direction in (before[place], noise):
-        if not _is_concave_along(case, base, place, direction):
-            return None
-    return 0.0
+    leaves, before = _loss_gradient(case, base.output, case.targets)
+    learning = [each.requires_grad for each in tensors_in(base.output) if each.is_floating_point()]
+    for rise, after in _exchanges(case, base):
+        pushes = {
+            place: _cosine(after[place] - before[place], _fitted(rise, gradient).expand_as(gradient))
+            for place, gradient in enumerate(before)
+            if learning[place] and _broadcasts_to(_fitted(rise, gradient).shape, gradient.shape)
+        }
+        place = max(pushes, key=lambda each: abs(pushes[each]), default=None)
+        if place is None or pushes[place] < MIN_PUSH:
+            continue
+        size = max(float(leaves[place].detach().norm()), float(_fitted(rise, before[place]).norm()))
+        generator = torch.Generator().manual_seed(PERTURBATION_SEED)
+        noise = torch.randn(before[place].shape, generator=generator).to(before[place])
+        if all(_is_concave_along(case, base, place, each, size) for each in (before[place], noise)):
+            return 0.0
+    return None
+
+
+def _exchanges(case: Case, base: Pass) -> Iterator[tuple[Tensor, list[Tensor]]]:
+    """For each target: its rise when it is exchanged between samples, and the gradients of the outputs then.
+
+    Targets are those of the batch, and outputs that were computed without a graph, such as those of a teacher.
+    """
+    for target in tensors_in(case.targets):
+        if target.is_floating_point() and target.dim():
+            changed = replace_tensors(case.targets, {id(target): target.roll(1, 0)})
+            yield target.roll(1, 0) - target, _loss_gradient(case, base.output, changed)[1]
+    outputs = [each for each in tensors_in(base.output) if each.is_floating_point()]
+    for place, output in enumerate(outputs):
+        if not output.requires_grad and output.dim():
+            rise = output.roll(1, 0) - output
+            yield rise, _loss_gradient(case, base.output, case.targets, {place: rise})[1]
+
+
+def _fitted(target: Tensor, output: Tensor) -> Tensor:
+    """The target with a last axis of length 1 if the outputs have one more axis, such as one of quantiles."""
+    return target.unsqueeze(-1) if target.shape == output.shape[:-1] and target.dim() else target
 
 
 def _broadcasts_to(targets: torch.Size, output: torch.Size) -> bool:
@@ -115,7 +149,7 @@ def _broadcasts_to(targets: torch.Size, output: torch.Size) -> bool:
     is_shared = all(
         of_target in (1, of_output) for of_target, of_output in zip(targets, output, strict=False)
     )
-    return len(targets) == len(output) and targets[0] == output[0] and is_shared
+    return len(targets) == len(output) > 0 and targets[0] == output[0] and is_shared
 
 
 def _cosine(one: Tensor, two: Tensor) -> float:
@@ -123,15 +157,21 @@ def _cosine(one: Tensor, two: Tensor) -> float:
     return float((one * two).sum()) / length if length else 0.0
 
 
-def _is_concave_along(case: Case, base: Pass, place: int, direction: Tensor) -> bool:
-    """Whether the gradient at one output turns against a small step of that output."""
-    leaves, before = _loss_gradient(case, base.output, case.targets)
+def _is_concave_along(case: Case, base: Pass, place: int, direction: Tensor, size: float) -> bool:
+    """Whether the gradient at one output turns against steps of that output, by `size` times each of some factors.
+
+    The sum of turns times steps is compared with that of their magnitudes, element by element: it is minus all of it
+    for a concave loss of each element, also if only few of them turn, as those that pass their target in a distance do.
+    """
+    before = _loss_gradient(case, base.output, case.targets)[1][place]
     length = float(direction.norm())
-    step = (
-        direction * (RELATIVE_STEP * float(leaves[place].detach().norm()) / length) if length else direction
-    )
-    turn = _loss_gradient(case, base.output, case.targets, {place: step})[1][place] - before[place]
-    return float((turn * step).sum()) < -MIN_CONCAVITY * float(turn.norm() * step.norm())
+    shares = []
+    for factor in RELATIVE_STEPS if length else ():
+        step = direction * (factor * size / length)
+        product = (_loss_gradient(case, base.output, case.targets, {place: step})[1][place] - before) * step
+        if float(product.abs().sum()) > MIN_TURN * float((before * step).abs().sum()):
+            shares.append(float(product.sum() / product.abs().sum()))
+    return bool(shares) and max(shares) < -MIN_CONCAVITY
 
 
 def whole_over_halves(case: Case, base: Pass) -> float | None:

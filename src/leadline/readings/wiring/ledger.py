@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec.structs import replace
 
 from leadline.ops.table import find_op
+from leadline.readings.wiring.frozen import ops_with, values_after
 from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Trace, Update
 from leadline.records.wiring import (
     DiscardedResult,
@@ -29,8 +30,12 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
     block_of = {name: block.name for block in reversed(blocks) for name in block.params}
     moved = {} if update is None else {step.name: step.update_norm > 0 for step in update.parameters}
     held = _held(trace.optimizer)
+    front = _front(trace, held)
     rows = [
-        _row(parameter, reached, held, moved, block_of.get(parameter.name, ""))
+        replace(
+            _row(parameter, reached, held, moved, block_of.get(parameter.name, "")),
+            is_front=parameter.name in front,
+        )
         for parameter in trace.parameters
     ]
     modules = {module.path: module for module in trace.modules}
@@ -81,6 +86,23 @@ def _held(optimizer: Optimizer | None) -> _Held:
         if group.weight_decay:
             held.decayed.update(names)
     return held
+
+
+def _front(trace: Trace, held: _Held) -> set[str]:
+    """The parameters that no optimizer holds, in front of all that is held: a network of which only the end learns."""
+    learning = {each.name for each in trace.parameters if held.counts[each.name] and each.grad_norm}
+    learning_ops = ops_with(trace, learning)
+    after_learning = values_after(trace, learning_ops)
+    read = {value for op in learning_ops for value in op.inputs}
+    front = set[str]()
+    for parameter in trace.parameters:
+        if held.counts[parameter.name] or not parameter.grad_norm:
+            continue
+        own = ops_with(trace, {parameter.name})
+        comes_after = any(after_learning.intersection(op.inputs) for op in own)
+        if not comes_after and read & values_after(trace, own):
+            front.add(parameter.name)
+    return front
 
 
 def _row(
@@ -157,8 +179,7 @@ def needed_ops(trace: Trace, values: Iterable[int | None] | None = None) -> set[
 def read_values(op: Op) -> tuple[int, ...]:
     """The inputs of which the op reads elements; `zeros_like` and its kind read only shapes."""
     row = find_op(op.name)
-    reads_shapes = row is not None and row.kind == "create" and row.scale_rule == "scale_free"
-    return () if reads_shapes else op.inputs
+    return () if row is not None and row.reads_shapes else op.inputs
 
 
 def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:

@@ -70,6 +70,32 @@ class PassComparison:
             index = readers[index]
         return index
 
+    def find_transfer(self, roots: Sequence[int]) -> tuple[OpSite, list[bool]] | None:
+        """The first op behind the prints `roots` that only moves elements, or runs over a sequence, and mixes samples.
+
+        A loss may compare samples, and a mean may go over them; nobody moves elements between them, or runs a recurrent
+        layer along them, on purpose. Returns its place and whether each index changed.
+        """
+        behind, pending = set(roots), list(roots)
+        while pending:
+            makers = {*self._base[pending.pop()].makers} - behind
+            behind |= makers
+            pending += makers
+        for index in sorted(behind):
+            if index >= self._compared or not _moves_elements(self._base[index].name):
+                continue
+            changed = [each for each in self._base[index].makers if self.state(each) != "same"]
+            if self.state(index) == "mixed" and all(self._is_apart(each) for each in changed):
+                before, after = self._axes(index)[0]
+                if len(before) == self._length:
+                    return self._base[index].site, (before != after).tolist()
+        return None
+
+    def _is_apart(self, index: int) -> bool:
+        """Whether an output has an axis of exactly the length, along which nothing is mixed."""
+        axes = self._axes(index)
+        return self.state(index) == "apart" and any(len(each[0]) == self._length for each in axes)
+
     def reaches(self, roots: Sequence[int], index: int) -> bool:
         """Whether some op behind `roots` has an output with one axis of the length that differs at this index."""
         seen, pending = set(roots), list(roots)
@@ -120,6 +146,11 @@ class PassComparison:
 
 def _is_same_call(one: OpPrint, two: OpPrint) -> bool:
     return one.name == two.name and len(one.axes) == len(two.axes)
+
+
+def _moves_elements(name: str) -> bool:
+    row = find_op(name)
+    return row is not None and (row.kind in LAYOUT_KINDS or row.kind == "recurrent")
 
 
 def _is_layout(name: str) -> bool:

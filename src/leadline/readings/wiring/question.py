@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
+from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.batch import BatchTensor
 from leadline.readings.wiring.held_outputs import (
     foreign_gradient,
@@ -19,9 +20,11 @@ from leadline.readings.wiring.held_outputs import (
     unless_refused,
     whole_over_halves,
 )
+from leadline.readings.wiring.offsets import UsedTargets, find_offset, find_offset_between
 from leadline.readings.wiring.reduction import difference_scales, read_reduction
 from leadline.records import Op, Trace
 from leadline.records.wiring import Broadcast, OpSite, Question, Reduction, Scores, TargetOffset
+from leadline.tracer.inputs import named_tensors
 from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
 
@@ -52,27 +55,8 @@ SQUARED_LOSSES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss
 MAX_NORMALIZATION_ERROR = 1e-3
 # Derived: the gradient of a softmax cross entropy sums to zero over the classes, up to rounding.
 MAX_GRADIENT_SUM = 1e-3
-# Heuristic: offsets between inputs and targets of a sequence that are tried; labels that are shifted twice have 2, and
-# labels that are rolled the wrong way -1.
-OFFSETS = (-1, 0, 1, 2, 3)
-# Heuristic: fewer positions agree by coincidence.
-MIN_COMPARED_POSITIONS = 8
-# Heuristic: the rest are special tokens (a start token, a padded end).
-MIN_OFFSET_SHARE = 0.9
 # Heuristic: an answer span has a head for its begin and one for its end; more calls of one loss op are a loop.
 MAX_HEADS = 2
-# Heuristic: repetitive text agrees with itself at several offsets; the best one must stand out.
-MIN_OFFSET_LEAD = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsedTargets:
-    """The targets that the loss really uses, in the layout of the model's output."""
-
-    values: Tensor
-    """Classes of shape (samples, positions) or (samples,); for other losses the target tensor itself."""
-    counted: Tensor
-    """Which of them have a gradient; a boolean tensor of the shape of `values`, or of its leading axes."""
 
 
 def read_question(
@@ -90,6 +74,8 @@ def read_question(
     scores = None if axis is None else _scores_in_output(base, predictions, gradient, axis)
     used = _used_targets(call, scores)
     offset = None if used is None else find_offset(used, inputs)
+    if offset is None and axis is None:
+        offset = find_offset_between(inputs)
     question = Question(
         loss=call.name if call is not None else "",
         predictions=tuple(predictions.shape),
@@ -98,6 +84,8 @@ def read_question(
         whole_over_halves=unless_refused(whole_over_halves, case, base),
         foreign_gradient=unless_refused(foreign_gradient, case, base),
         broadcast=find_broadcast(trace),
+        compares_directly=compares_directly(trace),
+        unread_answers=tuple(_unread_answers(case, trace, base)),
         offset=offset,
         reduction=_reduction(call, scores, offset),
         scrambled=None if call is None or axis is None else _scrambled_output(base, predictions, axis),
@@ -203,6 +191,8 @@ def _answer_fields(
     """How many predictions have a target, and how often the most frequent target occurs."""
     if axis is None:
         return _constant_fields(case, call)
+    if call is None and not tensors_in(case.targets):
+        return {}  # a handwritten loss that was given no targets ranks columns: the right one is always the same
     gradients = _gradients_of_calls(base, call, gradient, axis)
     counted = torch.cat([(each.abs().amax(axis) > 0).flatten() for each in gradients])
     targets = torch.cat([each.argmin(axis).flatten() for each in gradients])[counted]
@@ -333,7 +323,10 @@ def _toward_target(
 ) -> float | None:
     """Share of the predictions that a step against the gradient brings closer to their target."""
     share = _share_toward_target(call, predictions, gradient, axis, case.targets)
-    return unless_refused(pull_of_targets, case, base) if share is None and call is None else share
+    if call is not None and len(tensors_in(case.targets)) < 2:
+        return share
+    pull = unless_refused(pull_of_targets, case, base) if call is not None or share is None else None
+    return share if pull is None else pull
 
 
 def _share_toward_target(
@@ -395,6 +388,40 @@ def find_broadcast(trace: Trace) -> Broadcast | None:
     return None
 
 
+def compares_directly(trace: Trace) -> bool:
+    """Whether all that is done with outputs and targets, before a loss op reads both, is to move their elements.
+
+    Then each output has one target, and nothing compares samples with each other.
+    """
+    outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
+    targets = {value.id for value in trace.values if value.source == "target"}
+    is_compared = False
+    for op in trace.ops:
+        if op.phase != "loss" or not (outputs | targets).intersection(op.inputs):
+            continue
+        if op.kind == "loss":
+            is_compared = True
+        elif op.kind not in LAYOUT_KINDS:
+            return False
+        elif targets.intersection(op.inputs):
+            targets.update(op.outputs)
+        else:
+            outputs.update(op.outputs)
+    return is_compared
+
+
+def _unread_answers(case: Case, trace: Trace, base: Pass) -> Iterator[tuple[int, ...]]:
+    """Shapes of targets that nothing reads while the model has an output of that shape, which nothing reads either."""
+    read = {value for op in trace.ops for value in op.inputs}
+    known = {value.name for value in trace.values if value.source == "target" and value.id in read}
+    unread = [each.shape for name, each in named_tensors(case.targets, "target") if name not in known]
+    if not unread or case.loss is None:
+        return
+    for output in tensors_in(base.output):
+        if output.shape in unread and output.requires_grad and _gradient(base.loss, output) is None:
+            yield tuple(output.shape)
+
+
 def _is_table(trace: Trace, output: int, target: int, op: Op) -> bool:
     """Whether the op compares more pairs than there are, although both have the same sizes apart from axes of length 1.
 
@@ -444,55 +471,3 @@ def _scrambled_output(base: Pass, predictions: Tensor, axis: int) -> tuple[int, 
         ):
             return tuple(output.shape)
     return None
-
-
-# Sequences: which input does the loss ask for at each position?
-
-
-def find_offset(used: UsedTargets, inputs: Sequence[BatchTensor]) -> TargetOffset | None:
-    """The input, and the offset along its positions, that the used targets equal; None if there is none."""
-    offsets = [offset for each in inputs for axis in (1, 0) for offset in _offsets(used, each, axis)]
-    return max(offsets, key=lambda each: each.share, default=None)
-
-
-def _offsets(used: UsedTargets, source: BatchTensor, axis: int) -> list[TargetOffset]:
-    if source.tensor.dim() < 2 or source.is_mask or source.is_constant:
-        return []
-    shares = {}
-    for offset in OFFSETS:
-        compared = _agreement(used, source.tensor, axis, offset)
-        if compared is not None and compared.numel() >= MIN_COMPARED_POSITIONS:
-            shares[offset] = (float(compared.double().mean()), compared.numel())
-    if not shares:
-        return []
-    best = max(shares, key=lambda offset: shares[offset][0])
-    share, positions = shares[best]
-    others = max((other for offset, (other, _) in shares.items() if offset != best), default=0.0)
-    if share < MIN_OFFSET_SHARE or share - others < MIN_OFFSET_LEAD:
-        return []
-    return [TargetOffset(input=source.name, axis=axis, offset=best, share=share, positions=positions)]
-
-
-def _agreement(used: UsedTargets, source: Tensor, axis: int, offset: int) -> Tensor | None:
-    """Whether the target of position t equals the input at t + offset, where counted; None if the layouts differ.
-
-    Outputs may have more positions than the input, such as those of an image before the text; then they come first.
-    """
-    values, counted = used.values, used.counted
-    if values.dim() == 1 and source.dim() == 2 and source.numel() == values.numel():
-        values, counted = values.view(source.shape), counted.view(source.shape)
-    if values.dim() != source.dim() or values.shape[2:] != source.shape[2:]:
-        return None
-    if axis == 0:
-        values, counted, source = values.transpose(0, 1), counted.transpose(0, 1), source.transpose(0, 1)
-    prefix = max(values.size(1) - source.size(1), 0) or max(-offset, 0)
-    values, counted = values[:, prefix:], counted[:, prefix:]
-    first = max(offset, 0)
-    length = min(values.size(1), source.size(1) - first)
-    if length < 1 or len(values) != len(source):
-        return None
-    equal = values[:, :length] == source[:, first : first + length]
-    keep = counted[:, :length]
-    if equal.dim() > 2:
-        equal, keep = equal.flatten(2).all(-1), keep.flatten(2).any(-1)
-    return equal[keep]

@@ -78,25 +78,27 @@ def _is_even(numbers: Tensor) -> bool:
 
 
 def difference_scales(trace: Trace) -> dict[str, Any]:
-    """The scales of an output and a target of which a handwritten loss takes the difference."""
+    """The scales of an output and a target of which a handwritten loss takes the difference.
+
+    Of several differences, such as those of several tasks, the one with the largest ratio counts.
+    """
     outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
     targets = {value.id for value in trace.values if value.source == "target"}
+    scales: list[tuple[float, float, float]] = []
     for op in trace.ops:
         if op.phase != "loss":
             continue
         of_targets, of_outputs = targets & {*op.inputs}, (outputs & {*op.inputs}) - targets
         if op.name == "sub" and len(of_targets) == len(of_outputs) == 1:
             output, target = (trace.values[value].forward for (value,) in (of_outputs, of_targets))
-            if output is None or target is None:
-                return {}
-            spread = max(target.ms - target.mean**2, 0.0)
-            return {
-                "output_scale": math.sqrt(output.ms),
-                "target_scale": math.sqrt(target.ms),
-                "target_spread": math.sqrt(spread),
-            }
-        if of_targets and op.kind in LAYOUT_KINDS:
+            if output is not None and target is not None:
+                spread = max(target.ms - target.mean**2, 0.0)
+                scales.append((math.sqrt(output.ms), math.sqrt(target.ms), math.sqrt(spread)))
+        elif of_targets and (op.kind in LAYOUT_KINDS or op.name == "getitem"):
             targets.update(op.outputs)
         elif of_outputs:
             outputs.update(op.outputs)
-    return {}
+    if not scales:
+        return {}
+    output_scale, target_scale, target_spread = max(scales, key=lambda each: each[1] / max(each[0], 1.0))
+    return {"output_scale": output_scale, "target_scale": target_scale, "target_spread": target_spread}

@@ -1,0 +1,54 @@
+"""What becomes of each input: whether the model reads it, whether the predictions depend on it, and what erases it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from leadline.ops.table import LAYOUT_KINDS
+from leadline.readings.graph import flow_from
+from leadline.readings.wiring.batch import BatchTensor
+from leadline.readings.wiring.ledger import needed_ops, read_values
+from leadline.records import Op, Trace, Value
+from leadline.records.wiring import InputUse, OpSite
+
+
+def read_input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputUse, ...]:
+    """One record per input. What only the loss reads, beside the model, is not used by the model."""
+    values = {value.name: value for value in trace.values if value.source == "input"}
+    readers: dict[int, list[Op]] = defaultdict(list)
+    for index in sorted(needed_ops(trace)):
+        if trace.ops[index].phase == "forward":
+            for value in read_values(trace.ops[index]):
+                readers[value].append(trace.ops[index])
+    return tuple(_use(trace, each, values.get(each.name), readers) for each in inputs)
+
+
+def _use(
+    trace: Trace, given: BatchTensor, value: Value | None, readers: Mapping[int, Sequence[Op]]
+) -> InputUse:
+    eraser = None if value is None or given.is_constant else _eraser(trace, value.id, readers)
+    return InputUse(
+        name=given.name,
+        shape=tuple(given.tensor.shape),
+        used=value is not None and value.id in readers,
+        visible=value is not None and flow_from(trace, value) is not None,
+        constant=given.is_constant,
+        erased=None if eraser is None else OpSite(op=eraser.name, module=eraser.module, source=eraser.source),
+    )
+
+
+def _eraser(trace: Trace, value: int, readers: Mapping[int, Sequence[Op]]) -> Op | None:
+    """The first op that makes zeros of the value, if all ops that read it do; those with parameters may open later."""
+    erasers = []
+    for op in readers.get(value, ()):
+        if op.kind in LAYOUT_KINDS:
+            eraser = _eraser(trace, op.outputs[0], readers)
+        else:
+            measured = trace.values[op.outputs[0]].forward
+            is_zero = measured is not None and measured.ms == 0 and measured.count > 1
+            eraser = op if is_zero and not op.params else None
+        if eraser is None:
+            return None
+        erasers.append(eraser)
+    return erasers[0] if erasers else None
