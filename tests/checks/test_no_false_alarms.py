@@ -25,7 +25,20 @@ DEEP = (
     "resnet fixup 9",
     *(
         f"hugging face {name}"
-        for name in ("gpt2 12 layers", "mamba", "t5", "roberta", "whisper", "qwen2", "mistral")
+        for name in (
+            "gpt2 12 layers",
+            "mamba",
+            "t5",
+            "bert",
+            "roberta",
+            "albert",
+            "whisper",
+            "llama",
+            "qwen2",
+            "mistral",
+            "vit",
+            "convnext",
+        )
     ),
     *(
         f"language model {name}"
