@@ -76,7 +76,7 @@ def kernel(f: Tensor, ms: float, correlations: Sequence[float]) -> list[float]:
 
 def ranks(f: Tensor) -> Tensor:
     """At each node, the probability that the function is smaller elsewhere; equal values count one half."""
-    values, places = f.unique(return_inverse=True)
+    values, places = torch.unique(f, return_inverse=True)
     mass = torch.zeros_like(values).index_add(0, places, _weights())
     return (mass.cumsum(0) - mass / 2)[places]
 
