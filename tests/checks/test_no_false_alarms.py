@@ -16,13 +16,36 @@ DEEP = (
     "language model residual-linear 32",
     "language model pre 16",
     "mlp residual-sqrt 48",
+    "mlp rezero 32",
+    "mlp fixup 24",
+    "mlp relu he 12",
+    "layer norm relu 10",
+    "torch encoder pre 6",
+    "resnet skipinit 9",
+    "resnet fixup 9",
     *(
         f"hugging face {name}"
-        for name in ("gpt2 12 layers", "mamba", "t5", "roberta", "whisper", "qwen2", "mistral")
+        for name in (
+            "gpt2 12 layers",
+            "mamba",
+            "t5",
+            "bert",
+            "roberta",
+            "albert",
+            "whisper",
+            "llama",
+            "qwen2",
+            "mistral",
+            "vit",
+            "convnext",
+        )
     ),
     *(
         f"language model {name}"
         for name in (
+            "keel",
+            "deepnorm",
+            "residual-linear",
             "layerscale",
             "sandwich",
             "skipinit",

@@ -41,23 +41,48 @@ def sick(run, tmp_path):
     return run
 
 
-def test_a_network_that_fails_is_repaired_and_the_files_are_written(sick, tmp_path):
-    done = sick("fix", "sick.py:make", "--recipe", "recipe.json", "--save", "repaired.safetensors")
+def test_a_network_that_fails_is_repaired_and_its_files_are_written_and_shown_again(sick, tmp_path):
+    done = sick(
+        *("fix", "sick.py:make", "--recipe", "recipe.json", "--save", "repaired.safetensors"),
+        *("--format", "json", "--output", "repair.json", "--html", "page.html"),
+    )
     assert done.code == 0
-    assert done.out.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss ")
-    assert "verified" in done.out
-    assert "untreated" in done.out
     assert "made" in done.err
+    assert_saved_as_the_recipe_makes_it(tmp_path)
+    assert_record_is_shown_again(sick, tmp_path)
+
+
+def assert_saved_as_the_recipe_makes_it(folder):
+    """The saved weights are those of the factory's model after the recipe."""
     from safetensors.torch import load_file
 
     made: dict = {}
-    exec((tmp_path / "sick.py").read_text(), made)
+    exec((folder / "sick.py").read_text(), made)
     case = made["make"]()
-    leadline.apply(case.model, tmp_path / "recipe.json", case.optimizer)
-    saved = load_file(tmp_path / "repaired.safetensors")
+    leadline.apply(case.model, folder / "recipe.json", case.optimizer)
+    saved = load_file(folder / "repaired.safetensors")
     assert saved.keys() == case.model.state_dict().keys()
     assert all(torch.equal(value, saved[name]) for name, value in case.model.state_dict().items())
-    assert Recipe.from_json((tmp_path / "recipe.json").read_text()).edits
+    assert Recipe.from_json((folder / "recipe.json").read_text()).edits
+
+
+def assert_record_is_shown_again(run, folder):
+    """The saved record is read back as it was and shown in its formats, and in no other."""
+    saved = (folder / "repair.json").read_text()
+    record = RepairReport.from_json(saved)
+    assert json.loads(saved)["schema"] == "leadline.repair/1"
+    assert record.verdict_after == "trains"
+    assert RepairReport.from_json(record.to_json()) == record
+    again = run("report", "repair.json", "--format", "json", "--html", "again.html")
+    assert again.out == saved
+    assert (folder / "again.html").read_text() == (folder / "page.html").read_text()
+    shown = run("report", "repair.json").out
+    assert shown.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss ")
+    assert "verified" in shown
+    assert "untreated" in shown
+    refused = run("report", "repair.json", "--format", "sarif")
+    assert refused.code == 2
+    assert "choose one of text, agent, json, md, html" in refused.err
 
 
 def test_the_diff_applies_and_the_changed_file_trains(sick, tmp_path):
@@ -81,23 +106,6 @@ def test_without_a_change_to_make_the_diff_is_empty_and_stderr_says_why(run, tmp
     assert done.out == ""
     assert "No diff, because there is no change to make: " in done.err
     assert "NOTHING TO FIX" in done.err
-
-
-def test_the_record_is_saved_and_shown_again_in_its_formats_and_in_no_other(sick, tmp_path):
-    done = sick("fix", "sick.py:make", "--format", "json", "--output", "repair.json", "--html", "page.html")
-    saved = (tmp_path / "repair.json").read_text()
-    record = RepairReport.from_json(saved)
-    assert done.code == 0
-    assert json.loads(saved)["schema"] == "leadline.repair/1"
-    assert record.verdict_after == "trains"
-    assert RepairReport.from_json(record.to_json()) == record
-    again = sick("report", "repair.json", "--format", "json", "--html", "again.html")
-    assert again.out == saved
-    assert (tmp_path / "again.html").read_text() == (tmp_path / "page.html").read_text()
-    assert sick("report", "repair.json").out.startswith("REPAIRED: DOES NOT TRAIN → TRAINS, loss ")
-    refused = sick("report", "repair.json", "--format", "sarif")
-    assert refused.code == 2
-    assert "choose one of text, agent, json, md, html" in refused.err
 
 
 def test_a_healthy_network_needs_nothing(run):

@@ -222,7 +222,12 @@ def test_every_command_that_runs_a_factory_explains_its_error(run, tmp_path, nam
 
 
 @pytest.mark.parametrize(
-    "name", ["a wrong width in one's own module", "a label out of range", "a factory that raises"]
+    "name",
+    [
+        "a label out of range",
+        pytest.param("a wrong width in one's own module", marks=pytest.mark.slow),
+        pytest.param("a factory that raises", marks=pytest.mark.slow),
+    ],
 )
 def test_a_wrong_factory_is_explained_by_the_installed_command(tmp_path, name):
     write(tmp_path, WRONG[name])

@@ -15,12 +15,13 @@ from tests.support import ROOT
 from tests.support.page_commands import BLOCK, PARSED_ONLY, commands
 
 DOCS = ROOT / "docs"
-# These pages have a test file of their own, because their blocks need more than an empty folder.
+# These pages have a test of their own: their blocks need more than an empty folder, or what they print is compared.
 RUN_ELSEWHERE = {
     "explanation/symmetry.md": "readings/symmetry/test_page.py",
     "explanation/update.md": "readings/update/test_tables.py",
     "howto/ci.md": "docs/test_ci_page.py",
     "howto/integrations.md": "integrations/test_integration_pages.py",
+    "howto/reading.md": "docs/test_pages.py",
     "howto/run.md": "runner/test_run_page.py",
     "lab-notes/phase.md": "docs/test_lab_pages.py",
     "lab-notes/race.md": "docs/test_lab_pages.py",
@@ -29,7 +30,8 @@ RUN_ELSEWHERE = {
     "reference/report.md": "docs/test_report_page.py",
     "reference/runs.md": "monitor/runfile/test_docs_runs.py",
 }
-SLOW = {"tutorial/first-repair.md", "reference/nn.md"}  # a search for a repair, and a thousand blocks
+# A search for a repair, a thousand blocks, and a claim of the lab, which tests/lab/test_every_claim.py tests by itself.
+SLOW = {"tutorial/first-repair.md", "reference/nn.md", "lab-notes/claims.md"}
 PAGES = [
     name
     for page in sorted(DOCS.rglob("*.md"))

@@ -26,9 +26,7 @@ from tests.support.zoo.plain_run import call, loss_of
 
 SOURCE = str(Path(leadline.__file__).parent)
 SHIELD = str(Path("tracing", "shield.py"))
-MOST = (
-    settings.default.max_examples
-)  # 100 under the profile of the fast tests, 500 under that of the slow ones
+MOST = settings.default.max_examples
 SHARES = st.floats(0, 1)
 ACCIDENTS = {
     "error": lambda: UserError("mine"),

@@ -23,7 +23,7 @@ FOUND = {
     "accelerated": "step 1 of accelerated.py: it calls model, 2 micro-batches; AdamW steps",
     "compiled": "step 1 of compiled.py: it calls model; AdamW steps",
 }
-QUICK = ("classifier", "gan")
+QUICK = ("classifier",)
 
 
 @pytest.mark.parametrize(

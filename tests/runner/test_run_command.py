@@ -61,7 +61,8 @@ def test_the_verdict_goes_to_stderr_and_the_summary_names_the_run_file(leadline,
 
 
 def test_check_only_stops_the_program_and_has_the_exit_codes_of_check(leadline):
-    trains, fails = leadline("run", "--check-only", "trains.py"), leadline("run", "--check-only", "fails.py")
+    command = ("run", "--check-only", "--no-rehearsal")
+    trains, fails = leadline(*command, "trains.py"), leadline(*command, "fails.py")
     assert (trains.code, fails.code) == (0, 1)
     assert "step 6" in trains.out  # eight batches were seen, and the eighth step was not made
     assert "step 7" not in trains.out + fails.out
@@ -78,7 +79,7 @@ def test_strict_stops_the_program_at_an_error_finding(leadline):
 
 
 def test_check_of_a_program_is_a_check_of_its_first_step(leadline):
-    result = leadline("check", "fails.py", "--format", "json", "--", "3")
+    result = leadline("check", "fails.py", "--no-rehearsal", "--format", "json", "--", "3")
     report = json.loads(result.out)
     assert result.code == 1
     assert report["target"] == "fails.py"
@@ -130,13 +131,16 @@ def test_an_error_before_the_first_step_is_shown_with_the_line_of_the_program(le
     assert "KeyError: 'data'" in result.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_program_that_is_stopped_while_training_leaves_a_readable_run_file(leadline, tmp_path, number):
     command = [
         sys.executable,
         "-m",
         "leadline",
         "run",
+        "--no-rehearsal",
         "--store",
         "run.leadline",
         "trains.py",
@@ -168,12 +172,11 @@ def test_a_program_that_is_stopped_while_training_leaves_a_readable_run_file(lea
 @pytest.mark.parametrize(
     ("ending", "code"),
     [
-        ("sys.exit(3)", 3),
-        ("os._exit(4)", 4),
-        ("1 / 0", 1),
-        ("(os.fork() or os._exit(0))", 0),
+        pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow, id="exit"),
+        pytest.param("os._exit(4)", 4, id="exit at once"),
+        pytest.param("1 / 0", 1, id="error"),
+        pytest.param("(os.fork() or os._exit(0))", 0, id="fork"),
     ],
-    ids=["exit", "exit at once", "error", "fork"],
 )
 def test_a_program_that_ends_or_forks_in_a_step_behaves_as_alone_and_its_run_file_is_readable(
     leadline, tmp_path, ending, code
@@ -193,7 +196,7 @@ def test_an_error_of_the_program_in_a_pass_shows_no_frame_of_leadline(leadline, 
     (tmp_path / "program.py").write_text(
         TRAINS.replace("loss.backward()", "loss.backward() if step < 5 else 1 / 0")
     )
-    result = leadline("run", "program.py")
+    result = leadline("run", "--no-rehearsal", "program.py")
     assert result.code == 1
     assert "ZeroDivisionError" in result.err
     assert str(ROOT) not in result.err

@@ -133,6 +133,8 @@ def test_a_silent_writer_on_another_machine_is_taken_over(tmp_path, monkeypatch)
     monkeypatch.setattr(access, "MAX_SILENCE_SECONDS", 0.3)
     with_owner(tmp_path / "a.leadline", replace(current_owner(), host="elsewhere"))
     write(tmp_path / "a.leadline", range(1, 2))
+    with Run(tmp_path / "a.leadline") as run:
+        assert run.scalars("loss") == ([0, 1], [0.0, 1.0])
 
 
 def test_a_file_whose_remote_writer_is_alive_is_refused(tmp_path, monkeypatch):

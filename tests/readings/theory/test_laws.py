@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import leadline
+from leadline.nn.activations import quadrature_nodes
 from leadline.ops.table import NEUTRAL, OP_TABLE
 from leadline.readings.theory import quadrature
 from leadline.readings.theory.field import (
@@ -133,6 +134,14 @@ def test_gradients_of_copies_add_up(copies: int, ms: float):
 def test_the_mean_of_equal_elements_keeps_the_second_moment():
     field = broadcast(independent((1, 4), 0.0, 2.0), (8, 4))
     assert averaged(field, [0], keep=False).ms == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("f", [torch.sin, torch.relu, torch.zeros_like], ids=["sin", "relu", "zero"])
+def test_a_rank_is_the_mass_of_what_is_smaller_and_half_of_what_is_equal(f):
+    z, weights = quadrature_nodes()
+    values, some = f(z), f(z[::97])[:, None]
+    expected = ((values < some).double() + 0.5 * (values == some).double()) @ weights
+    torch.testing.assert_close(quadrature.ranks(values)[::97], expected, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1e-120, 1e-80, 1.0, 1e80])

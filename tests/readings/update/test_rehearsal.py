@@ -298,8 +298,8 @@ def deep(activation: type[nn.Module], depth: int, classes: int = 10) -> Case:
     [
         pytest.param(deep(nn.ReLU, 30), id="ReLU, 30 layers"),
         pytest.param(deep(nn.Sigmoid, 20), id="sigmoid, 20 layers"),
-        pytest.param(deep(nn.Tanh, 60), id="tanh, 60 layers"),
-        pytest.param(deep_mlp(), id="the demo"),
+        pytest.param(deep(nn.Tanh, 60), id="tanh, 60 layers", marks=pytest.mark.slow),
+        pytest.param(deep_mlp(), id="the demo", marks=pytest.mark.slow),
     ],
 )
 def test_a_network_that_only_learns_the_class_frequencies_has_not_learned(case: Case):

@@ -76,8 +76,9 @@ def kernel(f: Tensor, ms: float, correlations: Sequence[float]) -> list[float]:
 
 def ranks(f: Tensor) -> Tensor:
     """At each node, the probability that the function is smaller elsewhere; equal values count one half."""
-    below = (f[None, :] < f[:, None]).to(f.dtype) + 0.5 * (f[None, :] == f[:, None]).to(f.dtype)
-    return below @ _weights()
+    values, places = torch.unique(f, return_inverse=True)
+    mass = torch.zeros_like(values).index_add(0, places, _weights())
+    return (mass.cumsum(0) - mass / 2)[places]
 
 
 def replace_non_finite(f: Tensor) -> Tensor | None:
