@@ -6,7 +6,7 @@ noise of repeating the same pass are no changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,11 @@ from leadline.case import Case
 from leadline.readings.graph import flow_from
 from leadline.readings.wiring.batch import (
     BatchTensor,
+    all_positions,
     batch_tensors,
     connecting_matrix,
+    fill_positions,
+    free_positions,
     padded_positions,
     permute_positions,
     redraw_positions,
@@ -27,6 +30,12 @@ from leadline.readings.wiring.batch import (
     why_no_sample_axis,
 )
 from leadline.readings.wiring.ledger import needed_ops, read_values
+from leadline.readings.wiring.output_changes import (
+    change_along,
+    change_where,
+    largest_magnitude,
+    noise_between,
+)
 from leadline.readings.wiring.places import PassComparison
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
@@ -51,8 +60,6 @@ MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
 
-# Heuristic: masks fill scores with -1e4, -1e9 or the smallest number; real scores differ by less among themselves.
-MIN_FILL_OVER_SCORES = 100.0
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
@@ -122,13 +129,15 @@ class _Probes:
         self.gaps: list[Gap] = []
         self.perturbations: list[Perturbation] = []
         self.padding_counted = 0
+        self.keeps_counted = False
+        """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
 
     def read(self) -> Reading:
         question, first = self._read_question()
         layout = self._layout(question, first)
         self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self._run({})
-        self.noise = _noise(first, self.base)
+        self.noise = noise_between(first.outputs, self.base.outputs)
         if self.noise > MAX_NOISE:
             self.gaps.append(_gap("what the outputs depend on", "the outputs are random even in eval mode"))
         else:
@@ -170,6 +179,34 @@ class _Probes:
         inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
         return _outcome(self.runner.run(inputs, targets, watch=self.watched))
 
+    def _run_changed(
+        self, sources: Sequence[BatchTensor], axis: int, change: Callable[[Tensor, Tensor], Tensor]
+    ) -> _Outcome | None:
+        """The outcome of a pass on changed inputs; None if nothing changed.
+
+        `change` gets a tensor and the positions along `axis` that it may change and draw from: all, until the model
+        refuses a batch. It may count the tokens that stand for parts of an image, which stay in place from then on.
+        """
+
+        def changed() -> dict[int, Tensor]:
+            free = free_positions if self.keeps_counted else all_positions
+            tensors = {id(each.tensor): change(each.tensor, free(each.tensor, axis)) for each in sources}
+            is_same = all(torch.equal(tensors[id(each.tensor)], each.tensor) for each in sources)
+            return {} if is_same else tensors
+
+        tensors = changed()
+        try:
+            return self._run(tensors) if tensors else None
+        except Exception as error:  # whatever a model raises when it refuses a batch
+            if self.keeps_counted:
+                raise
+            refusal = error.with_traceback(None)  # whose frames would hold the pass that failed
+        self.keeps_counted = True
+        tensors = changed()
+        if not tensors:
+            raise refusal
+        return self._run(tensors)
+
     def _is_visible(self, name: str) -> bool:
         """Whether the predictions depend on the input; labels that only the loss reads are not visible."""
         return next((use.visible for use in self.uses if use.name == name), False)
@@ -209,10 +246,11 @@ class _Probes:
         self._refuse_graphs(layout, samples)
         redrawn = range(1, samples, 2)
         data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
-        changed = {id(each.tensor): redraw_samples(each.tensor, axis, redrawn) for each in data}
-        if all(torch.equal(changed[id(each.tensor)], each.tensor) for each in data):
+        other = self._run_changed(
+            data, 1 - axis, lambda tensor, free: redraw_samples(tensor, axis, redrawn, free)
+        )
+        if other is None:
             raise NotProbedError("all samples of the batch are equal")
-        other = self._run(changed)
         moved = self._moved(other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
         if forbidden and self._is_comparison(other, samples, redrawn):
@@ -228,7 +266,7 @@ class _Probes:
         """Whether every output that changed has a row and a column for each sample, and no pair of others changed."""
         kept = torch.tensor([index for index in range(samples) if index not in redrawn])
         for before, after in zip(self.base.outputs, other.outputs, strict=False):
-            change = _change_along(before, after, samples, 0)
+            change = change_along(before, after, samples, 0)
             if change is None or not bool((change[kept] > self._tolerance()).any()):
                 continue
             axes = [axis for axis, size in enumerate(before.shape) if size == samples][:2]
@@ -236,7 +274,7 @@ class _Probes:
                 return False
             delta = (after.double() - before.double()).abs().nan_to_num().movedim(axes, (0, 1))
             pairs = delta.index_select(0, kept.to(delta.device)).index_select(1, kept.to(delta.device))
-            if float(pairs.max()) > self._tolerance() * (_scale(before) or 1.0):
+            if float(pairs.max()) > self._tolerance() * (largest_magnitude(before) or 1.0):
                 return False
         return True
 
@@ -267,30 +305,30 @@ class _Probes:
         if offset is None or positions is None or positions < MIN_POSITIONS:
             raise NotProbedError("the sequences are too short")
         source = next(each for each in self.inputs if each.name == offset.input)
-        where = torch.arange(positions, device=source.tensor.device)
         split = positions // 2
-        future = redraw_positions(source.tensor, offset.axis, where >= split)
-        past = redraw_positions(source.tensor, offset.axis, where < positions - 1)
-        order = permute_positions(source.tensor, offset.axis, positions - 1)
-        self._perturb_positions("future", source, future, (split, positions - 1), layout)
-        self._perturb_positions("past", source, past, (0, positions - 2), layout)
+        self._perturb_positions("future", source, (split, positions - 1), layout)
+        self._perturb_positions("past", source, (0, positions - 2), layout)
         effect = next((each.moved[-1] for each in self.perturbations if each.kind == "past"), 0.0)
         if 0.0 < effect <= self._tolerance():
             raise NotProbedError(LOST_IN_ROUNDING)
-        self._perturb_positions("order", source, order, (0, positions - 2), layout)
+        self._perturb_positions("order", source, (0, positions - 2), layout)
 
     def _perturb_positions(
         self,
         kind: PerturbationKind,
         source: BatchTensor,
-        changed: Tensor,
         span: tuple[int, int],
         layout: _Layout,
     ) -> None:
         positions, offset = layout.positions, layout.offset
-        if positions is None or offset is None or torch.equal(changed, source.tensor):
+        if positions is None or offset is None:
             return
-        other = self._run({id(source.tensor): changed})
+        change = permute_positions if kind == "order" else redraw_positions
+        other = self._run_changed(
+            [source], offset.axis, lambda tensor, free: change(tensor, offset.axis, span, free)
+        )
+        if other is None:
+            return
         # That nothing moves is claimed only if nothing does: in half precision, small effects are below the tolerance.
         tolerance = MIN_OVER_NOISE * self.noise if kind == "past" else None
         moved = self._moved(other, positions, offset.axis, tolerance)
@@ -352,12 +390,12 @@ class _Probes:
         return len(targets) if bool((targets == targets[:1]).all()) else 0
 
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
-        others = source.tensor[~padded]
-        changed = source.tensor.clone()
-        drawn = torch.arange(int(padded.sum()), device=others.device) % len(others)
-        changed[padded] = others[drawn]
-        other = self._run({id(source.tensor): changed})
-        moved = _moved_where(self.base, other, ~padded, self._tolerance())
+        other = self._run_changed(
+            [source], 1, lambda tensor, free: fill_positions(tensor, padded, ~padded & free)
+        )
+        if other is None:
+            return
+        moved = change_where(self.base.outputs, other.outputs, ~padded, self._tolerance())
         by_sample = moved is None
         rows = self._moved(other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
         forbidden = tuple(index for index, move in enumerate(rows) if move > 0)
@@ -398,73 +436,13 @@ class _Probes:
         changes = [
             change
             for before, after in zip(self.base.outputs, other.outputs, strict=False)
-            if (change := _change_along(before, after, length, axis)) is not None
+            if (change := change_along(before, after, length, axis)) is not None
         ]
         if not changes:
             raise NotProbedError("the outputs have no axis that matches the inputs")
         largest = torch.stack(changes).amax(0)
         largest[largest <= (self._tolerance() if tolerance is None else tolerance)] = 0.0
         return tuple(largest.tolist())
-
-
-def _change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
-    """Largest change at each index of the axis, relative to the largest magnitude; None if no axis has this length.
-
-    Where samples and positions were flattened into one axis, they are taken apart again. An output may also have the
-    axis in another place, as long as only one of its axes has this length. If both are possible, it is the one along
-    which fewer indices changed: what is apart along one axis is not mixed.
-    """
-    if before.shape != after.shape or not before.dim():
-        return None
-    delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-    scale = _scale(before) or 1.0
-    changes = [rows.reshape(length, -1).amax(1) / scale for rows in _rows_along(delta, length, axis)]
-    return min(changes, key=lambda change: int((change > 0).sum()), default=None)
-
-
-def _rows_along(delta: Tensor, length: int, axis: int) -> Iterator[Tensor]:
-    """The changes with the axis first, for each place where the axis may be."""
-    if delta.dim() > axis and delta.size(axis) == length:
-        yield delta.movedim(axis, 0)
-        return
-    if axis == 0 and delta.size(0) % length == 0:
-        yield delta.reshape(length, -1)
-    if list(delta.shape).count(length) == 1:
-        yield delta.movedim(list(delta.shape).index(length), 0)
-    elif axis == 1 and delta.size(0) % length == 0:
-        yield delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
-
-
-def _scale(tensor: Tensor) -> float:
-    """The largest magnitude, without what stands for minus infinity in masked scores."""
-    sizes = tensor.detach().double().abs().flatten()
-    sizes = sizes[sizes.isfinite()]
-    largest = float(sizes.max()) if sizes.numel() else 0.0
-    others = sizes[sizes < largest / 2]
-    ordinary = float(others.max()) if others.numel() else largest
-    return ordinary if 0 < MIN_FILL_OVER_SCORES * ordinary < largest else largest
-
-
-def _moved_where(base: _Outcome, other: _Outcome, kept: Tensor, tolerance: float) -> Tensor | None:
-    """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
-    for before, after in zip(base.outputs, other.outputs, strict=False):
-        if before.dim() >= 2 and before.shape[:2] == kept.shape:
-            delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-            delta = delta.reshape(*kept.shape, -1).amax(-1)
-            moved = delta / (_scale(before) or 1.0)
-            return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
-    return None
-
-
-def _noise(base: _Outcome, repeated: _Outcome) -> float:
-    changes = [
-        _change_along(before, after, before.size(0), 0)
-        for before, after in zip(base.outputs, repeated.outputs, strict=False)
-        if before.dim()
-    ]
-    return max(
-        (float(change.max()) for change in changes if change is not None and change.numel()), default=0.0
-    )
 
 
 def _input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputUse, ...]:

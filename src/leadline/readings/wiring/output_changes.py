@@ -1,0 +1,74 @@
+"""How much the outputs of two passes differ, by sample or by position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+# Heuristic: masks fill scores with -1e4, -1e9 or the smallest number; real scores differ by less among themselves.
+MIN_FILL_OVER_SCORES = 100.0
+
+
+def change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
+    """Largest change at each index of the axis, relative to the largest magnitude; None if no axis has this length.
+
+    Where samples and positions were flattened into one axis, they are taken apart again. An output may also have the
+    axis in another place, as long as only one of its axes has this length. If both are possible, it is the one along
+    which fewer indices changed: what is apart along one axis is not mixed.
+    """
+    if before.shape != after.shape or not before.dim():
+        return None
+    delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
+    size = largest_magnitude(before) or 1.0
+    changes = [rows.reshape(length, -1).amax(1) / size for rows in _rows_along(delta, length, axis)]
+    return min(changes, key=lambda change: int((change > 0).sum()), default=None)
+
+
+def _rows_along(delta: Tensor, length: int, axis: int) -> Iterator[Tensor]:
+    """The changes with the axis first, for each place where the axis may be."""
+    if delta.dim() > axis and delta.size(axis) == length:
+        yield delta.movedim(axis, 0)
+        return
+    if axis == 0 and delta.size(0) % length == 0:
+        yield delta.reshape(length, -1)
+    if list(delta.shape).count(length) == 1:
+        yield delta.movedim(list(delta.shape).index(length), 0)
+    elif axis == 1 and delta.size(0) % length == 0:
+        yield delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
+
+
+def largest_magnitude(tensor: Tensor) -> float:
+    """The largest magnitude, without what stands for minus infinity in masked scores."""
+    sizes = tensor.detach().double().abs().flatten()
+    sizes = sizes[sizes.isfinite()]
+    largest = float(sizes.max()) if sizes.numel() else 0.0
+    others = sizes[sizes < largest / 2]
+    ordinary = float(others.max()) if others.numel() else largest
+    return ordinary if 0 < MIN_FILL_OVER_SCORES * ordinary < largest else largest
+
+
+def change_where(
+    base: Sequence[Tensor], other: Sequence[Tensor], kept: Tensor, tolerance: float
+) -> Tensor | None:
+    """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
+    for before, after in zip(base, other, strict=False):
+        if before.dim() >= 2 and before.shape[:2] == kept.shape:
+            delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
+            delta = delta.reshape(*kept.shape, -1).amax(-1)
+            moved = delta / (largest_magnitude(before) or 1.0)
+            return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
+    return None
+
+
+def noise_between(base: Sequence[Tensor], repeated: Sequence[Tensor]) -> float:
+    """Largest relative change of any output when the same pass is repeated."""
+    changes = [
+        change_along(before, after, before.size(0), 0)
+        for before, after in zip(base, repeated, strict=False)
+        if before.dim()
+    ]
+    return max(
+        (float(change.max()) for change in changes if change is not None and change.numel()), default=0.0
+    )
