@@ -234,3 +234,26 @@ def test_a_loss_that_is_not_finite_is_not_asked_anything():
     report = leadline.check(nn.Linear(8, 3), torch.full((32, 8), torch.nan), Y, F.cross_entropy)
     assert [each.code for each in report.findings if each.code.startswith("D")] == []
     assert any("not finite" in gap.why for gap in report.coverage.gaps)
+
+
+class Reader(nn.Module):
+    """One layer of attention whose queries are computed apart, so that it splits its biases, which start at zero."""
+
+    def __init__(self, scale: nn.Parameter | float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.places = nn.Embedding(50, 32), nn.Embedding(64, 32)
+        self.ask, self.head = nn.Linear(32, 32), nn.Linear(32, 50)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.scale = scale
+
+    def forward(self, tokens):
+        hidden = self.embed(tokens) + self.scale * self.places(torch.arange(tokens.size(1)))
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.size(1))
+        return self.head(self.attention(self.ask(hidden), hidden, hidden, attn_mask=mask, is_causal=True)[0])
+
+
+def test_biases_that_start_at_zero_do_not_hide_that_the_order_is_lost_and_a_closed_gate_does():
+    assert "D904" in wiring_findings(Reader(0.0), TOKENS, NEXT, token_loss)
+    assert "D904" not in wiring_findings(Reader(1.0), TOKENS, NEXT, token_loss)
+    assert "D904" not in wiring_findings(Reader(nn.Parameter(torch.zeros(32))), TOKENS, NEXT, token_loss)

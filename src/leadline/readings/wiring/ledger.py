@@ -21,6 +21,10 @@ from leadline.records.wiring import (
     UnregisteredTensor,
 )
 
+# Kinds of ops that take a parameter apart or write it differently, and kinds that add a vector to what they compute.
+REARRANGING_KINDS = frozenset({"layout", "cast", "select", "join"})
+BIASED_KINDS = frozenset({"weight", "recurrent", "bias"})
+
 
 def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | None) -> Ledger:
     """One row per parameter of the traced model, and the modules and tensors that should have a part and have none."""
@@ -30,7 +34,10 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
     moved = {} if update is None else {step.name: step.update_norm > 0 for step in update.parameters}
     held = _held(trace.optimizer)
     rows = [
-        _row(parameter, reached, held, moved, block_of.get(parameter.name, ""))
+        replace(
+            _row(parameter, reached, held, moved, block_of.get(parameter.name, "")),
+            is_gate=_is_gate(trace, parameter),
+        )
         for parameter in trace.parameters
     ]
     modules = {module.path: module for module in trace.modules}
@@ -83,6 +90,26 @@ def _held(optimizer: Optimizer | None) -> _Held:
     return held
 
 
+def _is_gate(trace: Trace, parameter: Parameter) -> bool:
+    """Whether it is zero, has a gradient, and multiplies: a bias or the shift of a norm opens nothing."""
+    if parameter.norm != 0 or gradient_state(parameter) != "finite" or parameter.kind in ("bias", "norm"):
+        return False
+    return not (len(parameter.shape) == 1 and _is_bias_in_parts(trace, parameter))
+
+
+def _is_bias_in_parts(trace: Trace, vector: Parameter) -> bool:
+    """Whether the parts of a vector are read by weight layers only: the biases of query, key and value in one."""
+    parts = {value.id for value in trace.values if value.source == "parameter" and value.name == vector.name}
+    kinds = set()
+    for op in trace.ops:
+        if parts.intersection(op.inputs):
+            if op.kind in REARRANGING_KINDS:
+                parts.update(op.outputs)
+            else:
+                kinds.add(op.kind)
+    return bool(kinds) and kinds <= BIASED_KINDS
+
+
 def _row(
     parameter: Parameter, reached: set[str], held: _Held, moved: dict[str, bool], block: str
 ) -> LedgerRow:
@@ -100,7 +127,6 @@ def _row(
         optimizer=held.kinds.get(parameter.name, ""),
         lr=held.rates.get(parameter.name),
         decayed=parameter.name in held.decayed,
-        is_gate=parameter.norm == 0 and gradient == "finite" and parameter.kind not in ("bias", "norm"),
         moved=moved.get(parameter.name),
     )
     return _with_reason(row, parameter)
