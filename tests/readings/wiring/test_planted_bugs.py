@@ -257,3 +257,29 @@ def test_biases_that_start_at_zero_do_not_hide_that_the_order_is_lost_and_a_clos
     assert "D904" in wiring_findings(Reader(0.0), TOKENS, NEXT, token_loss)
     assert "D904" not in wiring_findings(Reader(1.0), TOKENS, NEXT, token_loss)
     assert "D904" not in wiring_findings(Reader(nn.Parameter(torch.zeros(32))), TOKENS, NEXT, token_loss)
+
+
+class Exchange(nn.Module):
+    """Two streams that read each other, as the kinds of nodes of a graph do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_second, self.to_first = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, first, second):
+        second_update = self.to_second(first)
+        return first + self.to_first(second), second + second_update
+
+
+def test_a_result_that_is_returned_in_another_output_is_no_forgotten_assignment():
+    torch.manual_seed(0)
+    model = Function(
+        lambda self, x: self.head(self.exchange(self.a(x), self.b(x))[0]),
+        a=nn.Linear(8, 8),
+        b=nn.Linear(8, 8),
+        exchange=Exchange(),
+        head=nn.Linear(8, 3),
+    )
+    report = leadline.check(model, X, Y, F.cross_entropy, rehearse=False)
+    found = {each.name: each.severity for each in report.findings}
+    assert found["discarded-results"] == "info"

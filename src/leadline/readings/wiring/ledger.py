@@ -281,7 +281,8 @@ def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> It
             type=module.type,
             site=_site(ops[-1]),
             replaced_by=_replacement(trace, module, modules, needed, ops_of),
-            bypassed=_is_bypassed(trace, module, modules, needed, ops[-1]),
+            bypassed=_is_bypassed(trace, module, modules, needed, ops[-1])
+            and not _is_returned(trace, module, modules, ops),
             kept=_is_kept(trace, module, modules, ops),
         )
 
@@ -340,11 +341,22 @@ def _is_kept(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequ
     left = [*(each.value for each in trace.exits), *(op.outputs[0] for op in trace.ops if op.cut == "call")]
     if left and {op.index for op in ops} & needed_ops(trace, left):
         return True
-    returned = modules[caller].returned if (caller := _caller(module, modules)) in modules else ()
+    returned = _returned(module, modules)
     if not returned or any(value is None for value in returned):
         return True
-    needed = needed_ops(trace, returned)
+    return _is_returned(trace, module, modules, ops)
+
+
+def _is_returned(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequence[Op]) -> bool:
+    """Whether the caller is known to return something that was computed from the module's result."""
+    needed = needed_ops(trace, [value for value in _returned(module, modules) if value is not None])
     return any(op.index in needed for op in ops)
+
+
+def _returned(module: Module, modules: dict[str, Module]) -> tuple[int | None, ...]:
+    """What the caller of the module returns, None for what was not recorded; () if nothing is known."""
+    caller = _caller(module, modules)
+    return modules[caller].returned if caller in modules else ()
 
 
 def _caller(module: Module, modules: dict[str, Module]) -> str:
