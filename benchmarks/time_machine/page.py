@@ -20,7 +20,7 @@ from leadline.checks import model_checks
 Answer = dict[str, Any]
 Asking = Callable[[Results, KnownBug, str], Answer]
 SEARCH = "https://github.com"
-MISSING = ("has no attribute", "No module named", "KeyError", "cannot import name")
+MISSING = ("has no attribute", "No module named")
 """What Python says where a release has no such class."""
 
 
