@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import leadline
-from leadline.readings.wiring.batch import free_positions
+from leadline.readings.wiring.batch import free_positions, redraw_positions
 from leadline.readings.wiring.dependence import read_dependence
 from leadline.records.report import Report
 from tests.support.wiring import Function, TinyGPT, classes, features, mlp, text, token_loss
@@ -103,6 +103,16 @@ def test_a_free_position_has_no_token_that_comes_in_rows_or_equally_often_in_all
     assert free.tolist() == [False, False, True, False, False, False]
     one_sample = free_positions(tokens[:1] if axis else tokens[:1].t(), axis)
     assert one_sample.tolist() == [False, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("length", [5, 16, 24])
+def test_every_position_that_is_redrawn_changes_unless_its_neighbor_is_equal(length):
+    torch.manual_seed(length)
+    for _ in range(50):
+        tokens = torch.randint(0, 20, (2, length))
+        changed = redraw_positions(tokens, 1, (1, length - 1), torch.ones(length, dtype=torch.bool))
+        is_same = (changed == tokens).all(0)[1:]
+        assert not (is_same & (tokens[:, 1:] != tokens[:, :-1]).any(0)).any()
 
 
 def test_a_check_without_probes_says_nothing_about_dependence():

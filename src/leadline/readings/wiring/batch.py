@@ -180,6 +180,10 @@ def redraw_positions(tensor: Tensor, axis: int, span: tuple[int, int], free: Ten
         tensor.dim() > 1 and not tensor.is_floating_point()
     ):  # a sample of tokens may repeat itself: mix samples too
         drawn = drawn[:, torch.randperm(drawn.size(1), generator=_generator()).to(tensor.device)]
+    # By chance a position may have drawn what it has: it gets its neighbor's content, because it must change.
+    same = (drawn == rows).reshape(len(rows), -1).all(1) & free.roll(1)
+    drawn = drawn.clone()
+    drawn[same] = rows.roll(1, 0)[same]
     chosen = free & _in_span(span, free)
     changed = rows.clone()
     changed[chosen] = drawn[chosen]
