@@ -10,19 +10,22 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.result_files import ROOT, Results, fill_file, load, save
-from benchmarks.time_machine import page, worker
-from benchmarks.time_machine.known import KNOWN, TYPES
+from benchmarks.result_files import ROOT, fill_file, load, save
+from benchmarks.time_machine import history, page, sweep, worker
+from benchmarks.time_machine.bug import KnownBug
+from benchmarks.time_machine.known import KNOWN
 from benchmarks.time_machine.unreported import UNREPORTED
 from benchmarks.time_machine.wheels import Environment, WheelInstaller, environments
+from benchmarks.zoo.vision_ops import declare_vision_ops
 
 RESULTS = "time_machine"
+KEPT_OF_ANSWER = ("status", "reason", "findings")
 PAGE = ROOT / "docs" / "lab-notes" / "time-machine.md"
 
 
@@ -39,8 +42,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("--only", default="", metavar="PATTERN", help="only bugs whose key matches")
     parser.add_argument("--again", action="store_true", help="also what has a stored answer")
+    parser.add_argument("--later", action="store_true", help="store answers apart from the first ones")
     parser.add_argument(
-        "--wheels", type=Path, metavar="DIR", help="folder with releases that are installed already"
+        "--wheels",
+        type=Path,
+        metavar="DIR",
+        help="keep the installed releases in this folder and use them again",
     )
     options = parser.parse_args(arguments)
     COMMANDS[options.command](options)
@@ -53,8 +60,10 @@ def show_list(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Check every bug in its sick and its fixed release, wheel by wheel; what is stored is skipped."""
+    kept_as = "later" if options.later else "cases"
+    stored = {} if options.again else load(RESULTS).get(kept_as, {})
     with environments(options.wheels) as installer:
-        for job, names in _jobs(options.only, _empty() if options.again else load(RESULTS)).items():
+        for job, names in _jobs(options.only, stored).items():
             start, used = time.perf_counter(), _children_seconds()
             install_seconds, answers = _run_wheel(installer, job, names)
             seconds = {
@@ -64,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
                 "wall_seconds": round(time.perf_counter() - start, 1),
                 "cases": len(names),
             }
-            _store(job, answers, seconds)
+            _store(job, answers, seconds, kept_as)
             for name, answer in answers:
                 print(job.package, job.version, name, answer["status"], flush=True)
 
@@ -75,18 +84,15 @@ def _children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _empty() -> Results:
-    return {"cases": {}}
-
-
-def _store(job: Job, answers: list[tuple[str, dict[str, Any]]], seconds: dict[str, Any]) -> None:
+def _store(
+    job: Job, answers: list[tuple[str, dict[str, Any]]], seconds: dict[str, Any], kept_as: str
+) -> None:
     """Add the answers to what is stored by now; another run may have stored something in between."""
     results = load(RESULTS)
-    results.setdefault("wheels", {})[f"{job.package} {job.version}"] = seconds
-    types = results.setdefault("types", {})
-    for name, answer in answers:
-        kept = results["cases"] if name in KNOWN else types
-        kept[answer_key(name, job.version)] = answer
+    if kept_as == "cases":
+        results.setdefault("wheels", {})[f"{job.package} {job.version}"] = seconds
+    kept = results.setdefault(kept_as, {})
+    kept |= {answer_key(name, job.version): answer for name, answer in answers}
     save(RESULTS, results)
 
 
@@ -94,19 +100,14 @@ def answer_key(key: str, version: str) -> str:
     return f"{key} {version}"
 
 
-def _jobs(only: str, results: Results) -> dict[Job, list[str]]:
-    """By release: the bugs without an answer, and the types without a known bug that have none either."""
+def _jobs(only: str, stored: Collection[str]) -> dict[Job, list[str]]:
+    """By release: the bugs without a stored answer."""
     jobs: dict[Job, list[str]] = {}
     for bug in KNOWN.values():
         for version in (bug.sick, bug.fixed):
-            if re.search(only, bug.key):
-                names = jobs.setdefault(Job(bug.package, version, bug.extra), [])
-                names += [bug.key] * (answer_key(bug.key, version) not in results["cases"])
-    types = results.get("types", {})
-    for job, names in jobs.items():
-        names += [each for each in TYPES.get(job.package, ()) if answer_key(each, job.version) not in types]
-    chosen = [(job, names) for job, names in jobs.items() if names]
-    return dict(sorted(chosen, key=lambda each: each[1][0] not in KNOWN))  # bugs first, then types alone
+            if re.search(only, bug.key) and answer_key(bug.key, version) not in stored:
+                jobs.setdefault(Job(bug.package, version, bug.extra), []).append(bug.key)
+    return jobs
 
 
 def _run_wheel(
@@ -154,6 +155,77 @@ def _without_folders(text: str, environment: Environment) -> str:
     return text
 
 
+def search(options: argparse.Namespace) -> None:
+    """Find the first and the last release that has each named bug; what is stored is not asked again."""
+    answers = load(RESULTS)
+    wanted = [
+        bug
+        for bug in KNOWN.values()
+        if re.search(options.only, bug.key)
+        and page.says(page.answer_of(answers, bug, bug.sick), bug) == "named"
+    ]
+    with environments(options.wheels) as installer:
+        for bug in wanted:
+            together = [each for each in wanted if (each.package, each.extra) == (bug.package, bug.extra)]
+            versions = _versions(bug.package)
+            reported = [versions.index(each) for each in (bug.since, bug.until) if each in versions]
+            while (known := _bounds(bug)).open_places:
+                place = history.next_place(known, reported)
+                asked = [each for each in together if _bounds(each).is_open(place)]
+                _ask_release(installer, Job(bug.package, versions[place], bug.extra), asked)
+            print(bug.key, _bounds(bug), flush=True)
+
+
+def _versions(package: str) -> list[str]:
+    """The releases of a package, as they were listed when they were first asked for."""
+    results = load(history.RESULTS)
+    releases = results.setdefault("releases", {})
+    if package not in releases:
+        releases[package] = history.released_versions(package)
+        save(history.RESULTS, results)
+    return releases[package]
+
+
+def _bounds(bug: KnownBug) -> history.Bounds:
+    return page.bounds_of(load(history.RESULTS), bug, _versions(bug.package))
+
+
+def _ask_release(installer: WheelInstaller, job: Job, bugs: list[KnownBug]) -> None:
+    """Store what the check says about the cases of these bugs in a release."""
+    _, answers = _run_wheel(installer, job, [bug.key for bug in bugs])
+    results = load(history.RESULTS)
+    for name, answer in answers:
+        kept = {each: answer[each] for each in KEPT_OF_ANSWER if each in answer}
+        results["cases"][answer_key(name, job.version)] = kept
+        print(job.version, name, answer["status"], page.says(answer, KNOWN[name]), flush=True)
+    save(history.RESULTS, results)
+
+
+def run_sweep(options: argparse.Namespace) -> None:
+    """Check the types without a known bug, release by release; what is stored is skipped."""
+    with environments(options.wheels) as installer:
+        for release in sweep.releases():
+            key = f"{release.package} {release.version}"
+            if not re.search(options.only, key) or (
+                not options.again and key in load(sweep.RESULTS).get("wheels", {})
+            ):
+                continue
+            used = _children_seconds()
+            with _environment(installer, Job(release.package, release.version, ())) as environment:
+                left = sweep.MAX_WHEEL_SECONDS - (_children_seconds() - used)
+                count, answers = sweep.check_types(environment, release, left)
+                for answer in answers.values():
+                    if "reason" in answer:
+                        answer["reason"] = _without_folders(answer["reason"], environment)
+            results = load(sweep.RESULTS)
+            seconds = round(_children_seconds() - used, 1)
+            results.setdefault("wheels", {})[key] = {"types": count, "processor_seconds": seconds}
+            results["cases"][key] = answers
+            save(sweep.RESULTS, results)
+            warned = {name: found for name, answer in answers.items() if (found := page.alarms(answer))}
+            print(key, count, len(answers), f"{seconds} s", warned, flush=True)
+
+
 def show(options: argparse.Namespace) -> None:
     """Run the test of every unreported finding in its release, without Leadline, and store what it prints."""
     with environments(options.wheels) as installer:
@@ -162,7 +234,7 @@ def show(options: argparse.Namespace) -> None:
             stored = load(RESULTS).get("unreported", {})
             if re.search(options.only, each.name) and (options.again or each.name not in stored):
                 with _environment(installer, job) as environment:
-                    out, err = environment.run(partial(exec, each.test, {}))
+                    out, err = environment.run(partial(_execute, each.test))
                 printed = (out.strip() or err.strip() or "nothing").splitlines()[-1]
                 results = load(RESULTS)
                 results.setdefault("unreported", {})[each.name] = _without_folders(printed, environment)
@@ -170,11 +242,23 @@ def show(options: argparse.Namespace) -> None:
                 print(each.name, printed, flush=True)
 
 
+def _execute(test: str) -> None:
+    declare_vision_ops()
+    exec(test, {})
+
+
 def render(options: argparse.Namespace) -> None:
-    fill_file(PAGE, RESULTS, page.render(load(RESULTS)))
+    fill_file(PAGE, RESULTS, page.render(load(RESULTS), load(sweep.RESULTS), load(history.RESULTS)))
 
 
-COMMANDS = {"list": show_list, "run": run, "show": show, "render": render}
+COMMANDS = {
+    "list": show_list,
+    "run": run,
+    "sweep": run_sweep,
+    "search": search,
+    "show": show,
+    "render": render,
+}
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def _replace_packages() -> None:
     root = Path(spec.origin).parent.parent
     torch.jit.script = lambda function, *_, **__: function  # the stand-ins are plain Python
     sys.modules["torch_scatter"] = _module(
-        "torch_scatter", scatter=scatter, gather_csr=_missing, segment_csr=_missing
+        "torch_scatter", scatter=scatter, scatter_add=scatter, gather_csr=_missing, segment_csr=_missing
     )
     sys.modules["torch_sparse"] = _module(
         "torch_sparse", SparseTensor=type("SparseTensor", (), {}), set_diag=_missing

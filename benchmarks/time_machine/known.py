@@ -148,7 +148,7 @@ BUGS = [
     ),
     KnownBug(
         model="LlamaForCausalLM",
-        bug="rotary angles are computed in bfloat16: neighboring positions become equal",
+        bug="rotary angles beyond the prepared ones are computed in bfloat16: neighboring positions become equal",
         expected=("rounded-positions",),
         report=f"{HUGGING_FACE}#25681",
         date="2023-08-23",
@@ -236,8 +236,8 @@ BUGS = [
     ),
     KnownBug(
         package="peft",
-        model="LoraModel",
-        bug="an adapter with a name of its own is frozen: nothing is trained",
+        model="QuantLinear",
+        bug="an adapter with a name of its own is frozen in layers for quantized weights: nothing is trained",
         expected=("frozen-matrices", "forgotten-parameters", "frozen-random-weights", "refused"),
         report="huggingface/peft#1346",
         date="2024-01-11",
@@ -297,7 +297,7 @@ BUGS = [
         since="unknown",
         until="unknown",
         sick="0.35.8",
-        fixed="1.26.11",
+        fixed="1.6.5",
         build=other.masked_autoencoder,
     ),
     KnownBug(
@@ -328,11 +328,3 @@ BUGS = [
     ),
 ]
 KNOWN = {bug.key: bug for bug in BUGS}
-
-TYPES = {
-    "transformers": ("hf/bert", "hf/llama", "hf/t5"),
-    "diffusers": ("diffusers/UNet2DModel", "diffusers/UNet2DConditionModel"),
-    "x-transformers": ("x-transformers/plain", "x-transformers/rotary"),
-    "vit-pytorch": ("vit-pytorch/ViT", "vit-pytorch/CaiT"),
-}
-"""By package: types without a known bug that are checked in every wheel, too."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 
 from benchmarks.time_machine import geometric
 from benchmarks.time_machine.transformers_cases import SAMPLES, TOKENS
-from benchmarks.wiring.known import VOCABULARY
+from benchmarks.wiring.known import SIZES, VOCABULARY
 from benchmarks.zoo.architecture import noise_target_loss
 from benchmarks.zoo.diffusion import MODELS, image, steps
 from leadline import Case
@@ -67,11 +68,18 @@ def tagger() -> Case:
 
 
 def named_adapter() -> Case:
-    """A small GPT-2 with a LoRA adapter that has a name of its own."""
-    peft, transformers = (importlib.import_module(name) for name in ("peft", "transformers"))
-    config = transformers.GPT2Config(vocab_size=VOCABULARY, n_positions=32, n_embd=32, n_layer=2, n_head=4)
-    lora = peft.LoraConfig(r=4, target_modules=["c_attn"], task_type="CAUSAL_LM", fan_in_fan_out=True)
-    model = peft.get_peft_model(transformers.GPT2LMHeadModel(config), lora, adapter_name="mine")
+    """A small Llama with LoRA adapters that have a name of their own, in the layer for quantized weights.
+
+    That layer only calls the layer that it wraps, so plain linear layers stand for quantized ones, which need a GPU.
+    """
+    transformers, gptq = (importlib.import_module(name) for name in ("transformers", "peft.tuners.lora.gptq"))
+    config = transformers.LlamaConfig(**SIZES)
+    model = transformers.LlamaForCausalLM(config)
+    for layer in model.model.layers:
+        layer.self_attn.q_proj = gptq.QuantLinear(layer.self_attn.q_proj, "mine", r=4, lora_alpha=8)
+    for name, parameter in model.named_parameters():
+        if "lora_" not in name:  # as peft itself does; it leaves the adapters as their layer made them
+            parameter.requires_grad = False
     tokens, _ = text()
     return Case(model, {"input_ids": tokens, "labels": tokens.clone()})
 
@@ -105,9 +113,10 @@ def qwen_image() -> Case:
         "encoder_hidden_states_mask": mask,
         "timestep": torch.rand(2),
         "img_shapes": [(1, 4, 4)] * 2,
-        "txt_seq_lens": [8, 8],
         "return_dict": False,
     }
+    if "txt_seq_lens" in inspect.signature(model.forward).parameters:  # later releases count the mask
+        inputs["txt_seq_lens"] = [8, 8]
     return Case(model, inputs, torch.randn(2, 16, 16), noise_target_loss)
 
 

@@ -188,8 +188,8 @@ def padded_text(prefix: str, **fields: Any) -> Case:
 
 
 def long_text(prefix: str, length: int, **fields: Any) -> Case:
-    """A causal language model in bfloat16 on one long sequence."""
-    sizes = {**SIZES, "max_position_embeddings": length, **fields}
+    """A causal language model in bfloat16 on sequences of twice as many tokens as it has prepared positions for."""
+    sizes = {**SIZES, "max_position_embeddings": length // 2, **fields}
     config = getattr(package(), f"{prefix}Config")(**sizes)
     model = getattr(package(), f"{prefix}ForCausalLM")(config).bfloat16()
     ids = torch.randint(3, VOCABULARY, (2, length))

@@ -24,6 +24,12 @@ MAX_PROCESSOR_SECONDS = 600
 COUPLED = {"huggingface-hub", "tokenizers"}
 """Dependencies whose version must be the one that the wheel asks for; all others come from this environment."""
 
+LIMITS = (("diffusers<0.29", "huggingface-hub<0.26"), ("diffusers<0.29", "transformers==4.37.0"))
+"""Wheels, and what they need although they do not say so: functions that they import were removed since."""
+
+INSTALLED = "installed"
+"""An empty file in a kept folder that says that the installation ended."""
+
 SUPPORT = (
     *("anyio", "certifi", "charset_normalizer", "h11", "httpcore", "httpx", "idna", "sniffio", "urllib3"),
     *("requests", "einops", "einx", "importlib_metadata", "zipp", "setuptools<80"),
@@ -69,13 +75,16 @@ class Environment:
 
 @contextmanager
 def environments(kept: Path | None = None) -> Iterator[WheelInstaller]:
-    """Folders that are deleted at the end, whatever happens; those in `kept` are used and stay."""
+    """Folders that are deleted at the end, whatever happens; with `kept`, wheels are installed there and stay."""
     with TemporaryDirectory(prefix="time-machine-") as folder:
         yield WheelInstaller(Path(folder), kept)
 
 
 class WheelInstaller:
-    """Installs wheels below one folder, unless another has them already, as `PACKAGE-VERSION` and `support`."""
+    """Installs each wheel into a folder of its own.
+
+    With `kept`, the folders are below it, are called `PACKAGE-VERSION`, and are used again.
+    """
 
     def __init__(self, folder: Path, kept: Path | None = None) -> None:
         self._folder = folder
@@ -83,30 +92,36 @@ class WheelInstaller:
 
     @contextmanager
     def install(self, package: str, version: str, extra: Sequence[str] = ()) -> Iterator[Environment]:
-        """The environment of one wheel; its folder is deleted afterward."""
+        """The environment of one wheel; its folder is deleted afterward, unless folders are kept."""
         support = self._support()
-        kept = self._kept_folder(f"{package}-{version}")
-        if kept is not None and not extra:
-            yield Environment(folders=(kept, support), seconds=0.0)
-            return
         start = time.perf_counter()
-        with TemporaryDirectory(dir=self._folder) as place:
-            target = Path(place)
-            if not pip_install(target, [f"{package}=={version}", *extra]):
-                raise RuntimeError(f"cannot install {package} {version}")
-            for each in coupled_requirements(target):
-                if not pip_install(target, [each]):
-                    _skip_version_check(target)
+        if self._kept is not None:
+            target = self._kept / "+".join([f"{package}-{version}", *extra])
+            if not (target / INSTALLED).exists():
+                _install_into(target, package, version, extra)
+                (target / INSTALLED).touch()
             yield Environment(folders=(target, support), seconds=time.perf_counter() - start)
-
-    def _kept_folder(self, name: str) -> Path | None:
-        return self._kept / name if self._kept is not None and (self._kept / name).is_dir() else None
+            return
+        with TemporaryDirectory(dir=self._folder) as place:
+            _install_into(Path(place), package, version, extra)
+            yield Environment(folders=(Path(place), support), seconds=time.perf_counter() - start)
 
     def _support(self) -> Path:
-        support = self._kept_folder("support") or self._folder / "support"
+        support = (self._kept or self._folder) / "support"
         if not support.exists():
             pip_install(support, SUPPORT)
         return support
+
+
+def _install_into(target: Path, package: str, version: str, extra: Sequence[str]) -> None:
+    needed = [limit for wheel, limit in LIMITS if _matches(wheel, package, version)]
+    limits = [each for each in needed if Requirement(each).name in COUPLED]
+    beside = [each for each in needed if each not in limits]
+    if not pip_install(target, [f"{package}=={version}", *extra, *beside]):
+        raise RuntimeError(f"cannot install {package} {version}")
+    for each in coupled_requirements(target, limits):
+        if not pip_install(target, [each]):
+            _skip_version_check(target)
 
 
 def pip_install(target: Path, requirements: Sequence[str]) -> bool:
@@ -118,8 +133,16 @@ def pip_install(target: Path, requirements: Sequence[str]) -> bool:
     return done.returncode == 0
 
 
-def coupled_requirements(target: Path) -> list[str]:
-    """What the wheels in the folder ask for, as far as its version matters here; one requirement per distribution."""
+def _matches(wheel: str, package: str, version: str) -> bool:
+    requirement = Requirement(wheel)
+    return requirement.name == package and requirement.specifier.contains(version)
+
+
+def coupled_requirements(target: Path, limits: Sequence[str] = ()) -> list[str]:
+    """What the wheels in the folder ask for, as far as its version matters here; one requirement per distribution.
+
+    `limits` are further requirements, for wheels that did not know that a later version would break them.
+    """
     asked: dict[str, SpecifierSet] = {}
     for metadata in target.glob("*.dist-info/METADATA"):
         for line in Parser().parsestr(metadata.read_text()).get_all("Requires-Dist", []):
@@ -128,6 +151,8 @@ def coupled_requirements(target: Path) -> list[str]:
             applies = requirement.marker is None or requirement.marker.evaluate({"extra": ""})
             if applies and name in COUPLED:
                 asked[name] = asked.get(name, SpecifierSet()) & requirement.specifier
+    for limit in map(Requirement, limits):
+        asked[limit.name] = asked.get(limit.name, SpecifierSet()) & limit.specifier
     return [f"{name}{specifier}" for name, specifier in asked.items()]
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from benchmarks.time_machine.known import KNOWN
-from benchmarks.zoo.collection import find_architecture
 from benchmarks.zoo.measure import error_text, set_up_process
+from benchmarks.zoo.vision_ops import declare_vision_ops
 from leadline import Case
 from leadline.checks._diagnosis import check_case
 from leadline.errors import InputError
@@ -29,24 +29,18 @@ Answer = dict[str, Any]
 
 
 def check_all(package: str, names: list[str]) -> None:
-    """Print one answer per name, which is the key of a known bug or an architecture of the zoo."""
+    """Print one answer per name, which is the key of a known bug."""
     set_up_process()
+    declare_vision_ops()
     signal.signal(signal.SIGPROF, _stop)
     version = importlib.metadata.version(package)
     for name in names:
         signal.setitimer(signal.ITIMER_PROF, MAX_PROCESSOR_SECONDS)
         start = time.process_time()
-        answer = ask(lambda name=name: build_case(name))
+        answer = ask(KNOWN[name].build)
         signal.setitimer(signal.ITIMER_PROF, 0)
         seconds = round(time.process_time() - start, 1)
         print(json.dumps({"key": name, "version": version, "seconds": seconds, **answer}), flush=True)
-
-
-def build_case(name: str) -> Case:
-    """The case of a known bug, or that of an architecture without its optimizer."""
-    if name in KNOWN:
-        return KNOWN[name].build()
-    return find_architecture(name).build()
 
 
 def _stop(*_: object) -> None:

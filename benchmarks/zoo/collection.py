@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 from collections.abc import Collection
 from functools import cache
 
@@ -36,7 +37,7 @@ def find_architecture(name: str) -> Architecture:
 @cache
 def _load_source(source: str) -> dict[str, Architecture]:
     file, package = SOURCES[source]
-    if importlib.util.find_spec(package) is None:
+    if package not in sys.modules and importlib.util.find_spec(package) is None:
         return {}
     declare_vision_ops()
     loaded = importlib.import_module(f"benchmarks.zoo.{file}").architectures()

@@ -43,9 +43,20 @@ def model_types() -> dict[str, tuple[str, str]]:
     auto = importlib.import_module("transformers.models.auto.modeling_auto")
     heads: dict[str, tuple[str, str]] = {}
     for head, mapping in HEADS.items():
-        for kind, name in getattr(auto, mapping).items():
+        for kind, name in _class_names(auto, mapping).items():
             heads.setdefault(kind, (head, name if isinstance(name, str) else name[0]))
     return heads
+
+
+def _class_names(auto: Any, mapping: str) -> dict[str, Any]:
+    """Return class names by model type; early releases have classes by configuration class, or no such mapping."""
+    if hasattr(auto, mapping):
+        return dict(getattr(auto, mapping))
+    classes = getattr(auto, mapping.removesuffix("_NAMES"), {})
+    listed = {
+        config.model_type: kind if isinstance(kind, tuple) else (kind,) for config, kind in classes.items()
+    }
+    return {kind: found[0].__name__ for kind, found in listed.items()}
 
 
 def build(kind: str, head: str, name: str) -> Case:

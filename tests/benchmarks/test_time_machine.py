@@ -6,8 +6,10 @@ import re
 import pytest
 import torch
 
-from benchmarks.time_machine import geometric
-from benchmarks.time_machine.known import BUGS, KNOWN, TYPES
+from benchmarks.result_files import load
+from benchmarks.time_machine import geometric, history, sweep
+from benchmarks.time_machine.judgments import JUDGMENTS
+from benchmarks.time_machine.known import BUGS, KNOWN
 from benchmarks.time_machine.page import alarms, says
 from benchmarks.time_machine.unreported import UNREPORTED
 from benchmarks.time_machine.wheels import coupled_requirements
@@ -88,5 +90,57 @@ def test_an_unreported_finding_is_shown_in_ten_lines_without_leadline(each):
     assert "leadline" not in each.test
 
 
-def test_the_types_that_are_swept_belong_to_a_package_with_a_known_bug():
-    assert {*TYPES} <= {bug.package for bug in BUGS}
+RELEASES = [f"1.{minor}" for minor in range(30)]
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 4), (3, 3), (7, 20), (11, 28)])
+def test_bisecting_finds_the_first_and_the_last_release_with_a_bug(first, last):
+    sick, fixed = RELEASES[(first + last) // 2], RELEASES[29]
+    has_bug: dict[str, bool] = {}
+    while (known := history.bounds(RELEASES, sick, fixed, has_bug)).open_places:
+        place = history.next_place(known, [])
+        assert RELEASES[place] not in has_bug
+        has_bug[RELEASES[place]] = first <= place <= last
+    found = history.bounds(RELEASES, sick, fixed, has_bug)
+    assert (found.first, found.last) == (first, last)
+    assert (found.before, found.after) == (first - 1, last + 1)
+    assert len(has_bug) <= 10
+
+
+def test_a_release_matters_only_between_the_known_ends():
+    known = history.bounds(RELEASES, "1.10", "1.20", {"1.2": False, "1.8": True, "1.15": False})
+    open_places = [place for place in range(30) if known.is_open(place)]
+    assert open_places == [3, 4, 5, 6, 7, 11, 12, 13, 14]
+
+
+def test_a_release_that_a_report_names_is_asked_first_and_then_the_one_before_it():
+    known = history.bounds(RELEASES, "1.20", "1.29", {})
+    assert history.next_place(known, [17]) == 17
+    known = history.bounds(RELEASES, "1.20", "1.29", {"1.17": True})
+    assert history.next_place(known, [17]) == 16
+    known = history.bounds(RELEASES, "1.20", "1.29", {"1.16": False, "1.17": True})
+    assert 20 < history.next_place(known, [17]) < 29
+
+
+def test_a_sweep_covers_every_sick_release_of_transformers():
+    swept = {release.version for release in sweep.releases() if release.package == "transformers"}
+    assert swept == {bug.sick for bug in BUGS if bug.package == "transformers"}
+
+
+def test_every_judged_finding_was_found_and_every_found_one_is_judged():
+    cases = load(sweep.RESULTS)["cases"]
+    found = {
+        (name, finding)
+        for answers in cases.values()
+        for name, answer in answers.items()
+        for finding in alarms(answer)
+    }
+    assert found == {*JUDGMENTS}
+
+
+def test_an_old_wheel_brings_what_it_needs_and_does_not_ask_for(tmp_path):
+    folder = tmp_path / "diffusers-0.21.4.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: diffusers\nRequires-Dist: huggingface-hub>=0.13.2\n")
+    (requirement,) = coupled_requirements(tmp_path, ["huggingface-hub<0.26"])
+    assert {">=0.13.2", "<0.26"} == {*requirement.removeprefix("huggingface-hub").split(",")}

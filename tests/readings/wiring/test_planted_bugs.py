@@ -234,3 +234,52 @@ def test_a_loss_that_is_not_finite_is_not_asked_anything():
     report = leadline.check(nn.Linear(8, 3), torch.full((32, 8), torch.nan), Y, F.cross_entropy)
     assert [each.code for each in report.findings if each.code.startswith("D")] == []
     assert any("not finite" in gap.why for gap in report.coverage.gaps)
+
+
+class Reader(nn.Module):
+    """One layer of attention whose queries are computed apart, so that it splits its biases, which start at zero."""
+
+    def __init__(self, scale: nn.Parameter | float) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.places = nn.Embedding(50, 32), nn.Embedding(64, 32)
+        self.ask, self.head = nn.Linear(32, 32), nn.Linear(32, 50)
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        self.scale = scale
+
+    def forward(self, tokens):
+        hidden = self.embed(tokens) + self.scale * self.places(torch.arange(tokens.size(1)))
+        mask = nn.Transformer.generate_square_subsequent_mask(tokens.size(1))
+        return self.head(self.attention(self.ask(hidden), hidden, hidden, attn_mask=mask, is_causal=True)[0])
+
+
+def test_biases_that_start_at_zero_do_not_hide_that_the_order_is_lost_and_a_closed_gate_does():
+    assert "D904" in wiring_findings(Reader(0.0), TOKENS, NEXT, token_loss)
+    assert "D904" not in wiring_findings(Reader(1.0), TOKENS, NEXT, token_loss)
+    assert "D904" not in wiring_findings(Reader(nn.Parameter(torch.zeros(32))), TOKENS, NEXT, token_loss)
+
+
+class Exchange(nn.Module):
+    """Two streams that read each other, as the kinds of nodes of a graph do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.to_second, self.to_first = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, first, second):
+        second_update = self.to_second(first)
+        return first + self.to_first(second), second + second_update
+
+
+def test_a_result_that_is_returned_in_another_output_is_no_forgotten_assignment():
+    torch.manual_seed(0)
+    model = Function(
+        lambda self, x: self.head(self.exchange(self.a(x), self.b(x))[0]),
+        a=nn.Linear(8, 8),
+        b=nn.Linear(8, 8),
+        exchange=Exchange(),
+        head=nn.Linear(8, 3),
+    )
+    report = leadline.check(model, X, Y, F.cross_entropy, rehearse=False)
+    found = {each.name: each.severity for each in report.findings}
+    assert found["discarded-results"] == "info"

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import leadline
+from leadline.readings.wiring.batch import free_positions, redraw_positions
 from leadline.readings.wiring.dependence import read_dependence
 from leadline.records.report import Report
 from tests.support.wiring import Function, TinyGPT, classes, features, mlp, text, token_loss
@@ -30,6 +31,88 @@ def test_the_probes_take_at_most_eight_forward_passes():
     report = leadline.check(model, tokens, targets, token_loss)
     assert report.profile.dependence is not None
     assert len(calls) - 2 * without == report.profile.dependence.passes <= MAX_PASSES
+
+
+IMAGE, PATCHES = 49, 4
+
+
+class CaptioningGPT(TinyGPT):
+    """A language model that, like those with images, refuses a batch without `PATCHES` image tokens per sample."""
+
+    def __init__(self, **options: bool) -> None:
+        super().__init__(**options)
+        self.register_buffer("refusals", torch.zeros(()))
+
+    def forward(self, tokens, targets=None):
+        if ((tokens == IMAGE).sum(1) != PATCHES).any():
+            self.refusals += 1
+            raise ValueError("image features and image tokens do not match")
+        return super().forward(tokens, targets)
+
+
+def captions() -> tuple[torch.Tensor, torch.Tensor]:
+    """Image tokens in front of a text that has none."""
+    torch.manual_seed(0)
+    tokens = torch.randint(0, IMAGE, (4, 25))
+    tokens[:, :PATCHES] = IMAGE
+    return tokens[:, :-1].clone(), tokens[:, 1:].clone()
+
+
+def test_what_each_position_sees_is_known_also_if_the_model_counts_some_of_its_tokens():
+    tokens, targets = captions()
+    targets[:, : PATCHES - 1] = -100
+    healthy, leaking, blind = (
+        leadline.check(CaptioningGPT(**options), tokens, targets, token_loss)
+        for options in ({}, {"causal": False}, {"positions": False})
+    )
+    for report in (healthy, leaking, blind):
+        assert "do not match" not in gaps(report)
+        assert report.profile.dependence.passes <= MAX_PASSES
+        assert {each.kind for each in report.profile.dependence.perturbations} >= {"future", "past", "order"}
+    assert not [each for each in healthy.findings if each.code.startswith("D")]
+    assert "visible-answer" in {each.name for each in leaking.findings}
+    assert "visible-answer" not in {each.name for each in blind.findings}
+
+
+def test_a_refused_pass_leaves_the_model_as_it_was():
+    model = CaptioningGPT()
+    leadline.check(model, *captions(), token_loss)
+    assert model.refusals == 0
+
+
+def test_a_model_that_refuses_every_change_says_why():
+    tokens, targets = captions()
+
+    class Stubborn(TinyGPT):
+        def forward(self, given, wanted=None):
+            if not torch.equal(given, tokens):
+                raise ValueError("another batch")
+            return super().forward(given, wanted)
+
+    report = leadline.check(Stubborn(), tokens, targets, token_loss)
+    assert "what each position sees: a pass on changed inputs raised ValueError: another batch" in gaps(
+        report
+    )
+    assert report.profile.dependence.passes <= MAX_PASSES
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_a_free_position_has_no_token_that_comes_in_rows_or_equally_often_in_all_samples(axis):
+    tokens = torch.tensor([[9, 9, 1, 7, 2, 3], [9, 9, 4, 2, 5, 7]])
+    free = free_positions(tokens if axis else tokens.t(), axis)
+    assert free.tolist() == [False, False, True, False, False, False]
+    one_sample = free_positions(tokens[:1] if axis else tokens[:1].t(), axis)
+    assert one_sample.tolist() == [False, False, True, True, True, True]
+
+
+@pytest.mark.parametrize("length", [5, 16, 24])
+def test_every_position_that_is_redrawn_changes_unless_its_neighbor_is_equal(length):
+    torch.manual_seed(length)
+    for _ in range(50):
+        tokens = torch.randint(0, 20, (2, length))
+        changed = redraw_positions(tokens, 1, (1, length - 1), torch.ones(length, dtype=torch.bool))
+        is_same = (changed == tokens).all(0)[1:]
+        assert not (is_same & (tokens[:, 1:] != tokens[:, :-1]).any(0)).any()
 
 
 def test_a_check_without_probes_says_nothing_about_dependence():

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
-from leadline.records.wiring import MIN_TELLING_ELEMENTS
+from leadline.records.wiring import MIN_TELLING_ELEMENTS, TargetOffset
 from leadline.tracer.inputs import named_tensors
 
 # Heuristic: any fixed seed; the same perturbation is drawn at every check of the same batch.
@@ -126,37 +126,132 @@ def replace_tensors(tree: Any, changed: dict[int, Tensor]) -> Any:
     return tree_map(lambda item: changed.get(id(item), item) if isinstance(item, Tensor) else item, tree)
 
 
-def redraw_samples(tensor: Tensor, axis: int, samples: Sequence[int]) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class BatchLayout:
+    """Where samples and positions are in the inputs."""
+
+    tensors: tuple[BatchTensor, ...]
+    """Inputs that have the axis of samples."""
+    samples: int | None
+    sample_axis: int | None
+    positions: int | None
+    offset: TargetOffset | None
+
+    @property
+    def position_axis(self) -> int | None:
+        return None if self.offset is None else self.offset.axis
+
+
+def layout_of(
+    inputs: Sequence[BatchTensor], offset: TargetOffset | None, asked: Sequence[Tensor]
+) -> BatchLayout:
+    """Samples are along the first axis, unless the targets show that positions are.
+
+    Inputs of several lengths, such as the examples of some classes and queries about them, have as many samples as
+    targets, or else as outputs (`asked`), if one of them has that length.
+    """
+    axis = 0 if offset is None else 1 - offset.axis
+    shaped = [each for each in inputs if each.tensor.dim() > axis]
+    source = next((each for each in inputs if offset and each.name == offset.input), None)
+    positions = None if source is None or offset is None else source.tensor.size(offset.axis)
+    if not shaped:
+        return BatchLayout((), None, None, positions, offset)
+    largest = source or max(shaped, key=lambda each: (each.tensor.dim(), each.tensor.numel()))
+    lengths = {each.tensor.size(axis) for each in shaped}
+    expected = [each.size(axis) for each in asked if each.dim() > axis and each.size(axis) in lengths]
+    samples = largest.tensor.size(axis)
+    if source is None and expected:
+        samples = expected[0]
+    with_samples = tuple(each for each in shaped if each.tensor.size(axis) == samples)
+    return BatchLayout(with_samples, samples, axis, positions, offset)
+
+
+def all_positions(tensor: Tensor, axis: int) -> Tensor:
+    """A mask along `axis` that is true everywhere."""
+    return torch.ones(tensor.size(axis) if tensor.dim() > axis else 1, dtype=torch.bool, device=tensor.device)
+
+
+def free_positions(tensor: Tensor, axis: int) -> Tensor:
+    """The positions along `axis` where no sample has a token whose number a model may check.
+
+    Tokens that stand for parts of an image or a sound come in a row of equal ones, or as often in one sample as in the
+    others.
+    """
+    is_tokens = BatchTensor(name="", tensor=tensor).is_tokens and tensor.dim() == 2
+    if not is_tokens:
+        return all_positions(tensor, axis)
+    rows = tensor.detach().movedim(axis, 0)
+    tokens, kinds = torch.unique(rows, return_inverse=True)
+    is_counted = torch.zeros(len(tokens), dtype=torch.bool, device=tensor.device)
+    is_counted[kinds[1:][kinds[1:] == kinds[:-1]]] = True
+    if rows.size(1) > 1:
+        counts = torch.stack([torch.bincount(each, minlength=len(tokens)) for each in kinds.unbind(1)])
+        is_counted |= (counts == counts[0]).all(0)
+    return ~is_counted[kinds].any(1)
+
+
+def redraw_samples(tensor: Tensor, axis: int, samples: Sequence[int], free: Tensor) -> Tensor:
     """A copy in which each element of these samples is that of another sample, drawn at random, at the same place.
 
-    Values stay valid at their place: tokens stay in the vocabulary, and each column keeps its own categories.
+    Values stay valid at their place: tokens stay in the vocabulary, and each column keeps its own categories. Only the
+    `free` positions change, a mask along the other one of the first two axes.
     """
     rows = tensor.detach().movedim(axis, 0)
     own = torch.arange(len(rows), device=tensor.device).view(-1, *[1] * (rows.dim() - 1))
     others = (own + 1 + _randint(len(rows) - 1, tuple(rows.shape), tensor.device)) % len(rows)
     changed = rows.clone()
     changed[list(samples)] = rows.gather(0, others)[list(samples)]
+    if not bool(free.all()):
+        changed[:, ~free] = rows[:, ~free]
     return changed.movedim(0, axis)
 
 
-def redraw_positions(tensor: Tensor, axis: int, positions: Tensor) -> Tensor:
-    """A copy in which the content of the positions (a boolean mask along `axis`) is that of others, drawn at random."""
+def redraw_positions(tensor: Tensor, axis: int, span: tuple[int, int], free: Tensor) -> Tensor:
+    """A copy in which the content of the free positions of a span is that of other free ones, drawn at random.
+
+    `span` is the first and the last position, `free` a mask along `axis`.
+    """
     rows = tensor.detach().movedim(axis, 0)
-    drawn = rows[_randint(len(rows), (len(rows),), tensor.device)]
+    usable = rows[free]
+    if not len(usable):
+        return tensor
+    drawn = usable[_randint(len(usable), (len(rows),), tensor.device)]
     if (
         tensor.dim() > 1 and not tensor.is_floating_point()
     ):  # a sample of tokens may repeat itself: mix samples too
         drawn = drawn[:, torch.randperm(drawn.size(1), generator=_generator()).to(tensor.device)]
+    # By chance a position may have drawn what it has: it gets its neighbor's content, because it must change.
+    same = (drawn == rows).reshape(len(rows), -1).all(1) & free.roll(1)
+    drawn = drawn.clone()
+    drawn[same] = rows.roll(1, 0)[same]
+    chosen = free & _in_span(span, free)
     changed = rows.clone()
-    changed[positions] = drawn[positions]
+    changed[chosen] = drawn[chosen]
     return changed.movedim(0, axis)
 
 
-def permute_positions(tensor: Tensor, axis: int, count: int) -> Tensor:
-    """A copy in which the first `count` positions come in reverse order."""
+def permute_positions(tensor: Tensor, axis: int, span: tuple[int, int], free: Tensor) -> Tensor:
+    """A copy in which the free positions of a span come in reverse order."""
     rows = tensor.detach().movedim(axis, 0).clone()
-    rows[:count] = rows[:count].flip(0)
+    chosen = (free & _in_span(span, free)).nonzero().flatten()
+    rows[chosen] = rows[chosen.flip(0)]
     return rows.movedim(0, axis)
+
+
+def _in_span(span: tuple[int, int], positions: Tensor) -> Tensor:
+    places = torch.arange(len(positions), device=positions.device)
+    return (places >= span[0]) & (places <= span[1])
+
+
+def fill_positions(tensor: Tensor, filled: Tensor, usable: Tensor) -> Tensor:
+    """A copy in which the elements of one mask are those of another, one after the other."""
+    others = tensor[usable]
+    if not len(others):
+        return tensor
+    changed = tensor.clone()
+    drawn = torch.arange(int(filled.sum()), device=others.device) % len(others)
+    changed[filled] = others[drawn]
+    return changed
 
 
 def _randint(high: int, shape: tuple[int, ...], device: torch.device) -> Tensor:

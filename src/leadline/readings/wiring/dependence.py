@@ -6,7 +6,7 @@ noise of repeating the same pass are no changes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -16,9 +16,14 @@ from torch import Tensor
 
 from leadline.case import Case
 from leadline.readings.wiring.batch import (
+    BatchLayout,
     BatchTensor,
+    all_positions,
     batch_tensors,
     connecting_matrix,
+    fill_positions,
+    free_positions,
+    layout_of,
     padded_positions,
     permute_positions,
     redraw_positions,
@@ -26,9 +31,9 @@ from leadline.readings.wiring.batch import (
     replace_tensors,
     why_no_sample_axis,
 )
-from leadline.readings.wiring.changes import change_along, is_comparison, moved_where
 from leadline.readings.wiring.input_uses import read_input_uses
 from leadline.readings.wiring.offsets import count_declared_padding
+from leadline.readings.wiring.output_changes import change_along, change_where, is_comparison, noise_between
 from leadline.readings.wiring.places import PassComparison
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
@@ -37,7 +42,6 @@ from leadline.records.wiring import (
     Perturbation,
     PerturbationKind,
     Question,
-    TargetOffset,
 )
 from leadline.tracer.inputs import named_tensors
 from leadline.tracer.passes import OpPrint, Pass, PassRunner, as_real, has_signal, open_passes
@@ -75,22 +79,6 @@ def read_dependence(case: Case, trace: Trace) -> Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """Where samples and positions are in the inputs."""
-
-    tensors: tuple[BatchTensor, ...]
-    """Inputs that have the axis of samples."""
-    samples: int | None
-    sample_axis: int | None
-    positions: int | None
-    offset: TargetOffset | None
-
-    @property
-    def position_axis(self) -> int | None:
-        return None if self.offset is None else self.offset.axis
-
-
-@dataclass(frozen=True, slots=True)
 class _Outcome:
     """What one pass is compared by: the outputs that the loss reads, without their graph, and the prints of its ops."""
 
@@ -124,13 +112,16 @@ class _Probes:
         self.gaps: list[Gap] = []
         self.perturbations: list[Perturbation] = []
         self.padding_counted = 0
+        self.keeps_counted = False
+        """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
 
     def read(self) -> Reading:
         question, first = self._read_question()
-        layout = self._layout(question, first)
+        asked = [each for each in (self.case.targets, *first.outputs) if isinstance(each, Tensor)]
+        layout = layout_of(self.inputs, question.offset, asked)
         self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self._run({})
-        self.noise = _noise(first, self.base)
+        self.noise = noise_between(first.outputs, self.base.outputs)
         if self.noise > MAX_NOISE:
             self.gaps.append(_gap("what the outputs depend on", "the outputs are random even in eval mode"))
         else:
@@ -160,7 +151,7 @@ class _Probes:
         question, self.used = read_question(self.case, self.trace, first, visible)
         return question, _outcome(first)
 
-    def _probe(self, what: str, probe: Any, layout: _Layout) -> None:
+    def _probe(self, what: str, probe: Any, layout: BatchLayout) -> None:
         try:
             probe(layout)
         except NotProbedError as reason:
@@ -172,36 +163,46 @@ class _Probes:
         inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
         return _outcome(self.runner.run(inputs, targets, watch=self.watched))
 
+    def _run_changed(
+        self,
+        sources: Mapping[int, Tensor],
+        axis: int,
+        change: Callable[[Tensor, Tensor], Tensor],
+        others: Mapping[int, Tensor] = MappingProxyType({}),
+    ) -> _Outcome | None:
+        """The outcome of a pass on changed inputs; None if nothing changed.
+
+        `sources` are what is changed, and `others` what else replaces inputs, by the `id` of the original. `change`
+        gets a tensor and the positions along `axis` that it may change and draw from: all, until the model
+        refuses a batch. It may count the tokens that stand for parts of an image, which stay in place from then on.
+        """
+
+        def changed() -> dict[int, Tensor]:
+            free = free_positions if self.keeps_counted else all_positions
+            tensors = {key: change(each, free(each, axis)) for key, each in sources.items()}
+            is_same = all(torch.equal(tensors[key], each) for key, each in sources.items())
+            return {} if is_same else {**others, **tensors}
+
+        tensors = changed()
+        try:
+            return self._run(tensors) if tensors else None
+        except Exception as error:  # whatever a model raises when it refuses a batch
+            if self.keeps_counted:
+                raise
+            refusal = error.with_traceback(None)  # whose frames would hold the pass that failed
+        self.keeps_counted = True
+        tensors = changed()
+        if not tensors:
+            raise refusal
+        return self._run(tensors)
+
     def _is_visible(self, name: str) -> bool:
         """Whether the predictions depend on the input; labels that only the loss reads are not visible."""
         return next((use.visible for use in self.uses if use.name == name), False)
 
-    def _layout(self, question: Question, first: _Outcome) -> _Layout:
-        """Samples are along the first axis, unless the targets show that positions are.
-
-        Inputs of several lengths, such as the examples of some classes and queries about them, have as many samples as
-        targets, or else as outputs, if one of them has that length.
-        """
-        offset = question.offset
-        axis = 0 if offset is None else 1 - offset.axis
-        shaped = [each for each in self.inputs if each.tensor.dim() > axis]
-        source = next((each for each in self.inputs if offset and each.name == offset.input), None)
-        positions = None if source is None or offset is None else source.tensor.size(offset.axis)
-        if not shaped:
-            return _Layout((), None, None, positions, offset)
-        largest = source or max(shaped, key=lambda each: (each.tensor.dim(), each.tensor.numel()))
-        lengths = {each.tensor.size(axis) for each in shaped}
-        asked = [each for each in (self.case.targets, *first.outputs) if isinstance(each, Tensor)]
-        expected = [each.size(axis) for each in asked if each.dim() > axis and each.size(axis) in lengths]
-        samples = largest.tensor.size(axis)
-        if source is None and expected:
-            samples = expected[0]
-        with_samples = tuple(each for each in shaped if each.tensor.size(axis) == samples)
-        return _Layout(with_samples, samples, axis, positions, offset)
-
     # Every second sample is changed; the outputs of the others must stay.
 
-    def _probe_samples(self, layout: _Layout) -> None:
+    def _probe_samples(self, layout: BatchLayout) -> None:
         samples, axis = layout.samples, layout.sample_axis
         reason = why_no_sample_axis(self.case.inputs, self.case.targets)
         if samples is None or axis is None:
@@ -219,7 +220,9 @@ class _Probes:
             # The first row of one causal sequence never changes unless it is changed itself, so it stays at first.
             first = 1 if may_be_sequence else 0
             found = self._perturb_samples(self.base, own, range(first, samples, 2), axis)
-            if not found.forbidden:
+            if (
+                not found.forbidden and not self.keeps_counted
+            ):  # a refused pass has taken the place of this one
                 found = self._perturb_samples(self.base, own, range(1 - first, samples, 2), axis)
             self.perturbations.append(found)
             return
@@ -232,7 +235,7 @@ class _Probes:
         own = {id(each.tensor): fewer[id(each.tensor)] for each in data}
         self.perturbations.append(self._perturb_samples(base, own, range(0, samples - 1, 2), axis, fewer))
 
-    def _without_last_sample(self, layout: _Layout, samples: int, axis: int) -> dict[int, Tensor]:
+    def _without_last_sample(self, layout: BatchLayout, samples: int, axis: int) -> dict[int, Tensor]:
         """Inputs and targets without their last sample, by the `id` of the original.
 
         An input with as many positions as samples is then no longer taken for a matrix that connects them.
@@ -252,10 +255,11 @@ class _Probes:
         others: Mapping[int, Tensor] = MappingProxyType({}),
     ) -> Perturbation:
         samples = next(iter(data.values())).size(axis)
-        changed = {name: redraw_samples(each, axis, redrawn) for name, each in data.items()}
-        if all(torch.equal(changed[name], each) for name, each in data.items()):
+        other = self._run_changed(
+            data, 1 - axis, lambda tensor, free: redraw_samples(tensor, axis, redrawn, free), others
+        )
+        if other is None:
             raise NotProbedError("all samples of the batch are equal")
-        other = self._run({**others, **changed})
         if not base.outputs:
             return _perturbation_inside(_compare(base, other, samples, redrawn), base.roots, redrawn)
         moved = self._moved(base, other, samples, axis)
@@ -274,7 +278,7 @@ class _Probes:
             site=site,
         )
 
-    def _refuse_graphs(self, layout: _Layout, samples: int) -> None:
+    def _refuse_graphs(self, layout: BatchLayout, samples: int) -> None:
         """Rows of a graph depend on each other by design: its edges are indices of rows, or a sparse matrix."""
         matrix = connecting_matrix(self.case.inputs, samples)
         if matrix is not None:
@@ -293,35 +297,37 @@ class _Probes:
 
     # Sequences whose targets are the inputs of later positions.
 
-    def _probe_positions(self, layout: _Layout) -> None:
+    def _probe_positions(self, layout: BatchLayout) -> None:
         offset, positions = layout.offset, layout.positions
         if offset is None or positions is None or positions < MIN_POSITIONS:
             raise NotProbedError("the sequences are too short")
         source = next(each for each in self.inputs if each.name == offset.input)
-        where = torch.arange(positions, device=source.tensor.device)
         split = positions // 2
-        future = redraw_positions(source.tensor, offset.axis, where >= split)
-        past = redraw_positions(source.tensor, offset.axis, where < positions - 1)
-        order = permute_positions(source.tensor, offset.axis, positions - 1)
-        self._perturb_positions("future", source, future, (split, positions - 1), layout)
-        self._perturb_positions("past", source, past, (0, positions - 2), layout)
+        self._perturb_positions("future", source, (split, positions - 1), layout)
+        self._perturb_positions("past", source, (0, positions - 2), layout)
         effect = next((each.moved[-1] for each in self.perturbations if each.kind == "past"), 0.0)
         if 0.0 < effect <= self._tolerance():
             raise NotProbedError(LOST_IN_ROUNDING)
-        self._perturb_positions("order", source, order, (0, positions - 2), layout)
+        self._perturb_positions("order", source, (0, positions - 2), layout)
 
     def _perturb_positions(
         self,
         kind: PerturbationKind,
         source: BatchTensor,
-        changed: Tensor,
         span: tuple[int, int],
-        layout: _Layout,
+        layout: BatchLayout,
     ) -> None:
         positions, offset = layout.positions, layout.offset
-        if positions is None or offset is None or torch.equal(changed, source.tensor):
+        if positions is None or offset is None:
             return
-        other = self._run({id(source.tensor): changed})
+        change = permute_positions if kind == "order" else redraw_positions
+        other = self._run_changed(
+            {id(source.tensor): source.tensor},
+            offset.axis,
+            lambda tensor, free: change(tensor, offset.axis, span, free),
+        )
+        if other is None:
+            return
         # That nothing moves is claimed only if nothing does: in half precision, small effects are below the tolerance.
         tolerance = MIN_OVER_NOISE * self.noise if kind == "past" else None
         moved = self._moved(self.base, other, positions, offset.axis, tolerance)
@@ -349,7 +355,7 @@ class _Probes:
             )
         )
 
-    def _counted_positions(self, layout: _Layout) -> list[bool]:
+    def _counted_positions(self, layout: BatchLayout) -> list[bool]:
         """The positions at which the loss asks for something, in any sample."""
         positions, axis = layout.positions or 0, layout.position_axis
         counted = None if self.used is None else self.used.counted
@@ -360,7 +366,7 @@ class _Probes:
 
     # Padded positions, where a mask is given.
 
-    def _probe_padding(self, layout: _Layout) -> None:
+    def _probe_padding(self, layout: BatchLayout) -> None:
         self.padding_counted = count_declared_padding(self.trace, self.used, layout.tensors)
         for mask in layout.tensors:
             for source in layout.tensors:
@@ -370,7 +376,7 @@ class _Probes:
                     self._perturb_padding(source, padded)
                     return
 
-    def _count_padding(self, padded: Tensor, layout: _Layout) -> int:
+    def _count_padding(self, padded: Tensor, layout: BatchLayout) -> int:
         """How many predictions at padded positions are asked for padding: all for the same target."""
         used = self.used
         if used is None or used.counted.numel() != padded.numel() or layout.position_axis == 0:
@@ -384,12 +390,14 @@ class _Probes:
         return len(targets) if bool((targets == targets[:1]).all()) else 0
 
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
-        others = source.tensor[~padded]
-        changed = source.tensor.clone()
-        drawn = torch.arange(int(padded.sum()), device=others.device) % len(others)
-        changed[padded] = others[drawn]
-        other = self._run({id(source.tensor): changed})
-        moved = moved_where(zip(self.base.outputs, other.outputs, strict=False), ~padded, self._tolerance())
+        other = self._run_changed(
+            {id(source.tensor): source.tensor},
+            1,
+            lambda tensor, free: fill_positions(tensor, padded, ~padded & free),
+        )
+        if other is None:
+            return
+        moved = change_where(self.base.outputs, other.outputs, ~padded, self._tolerance())
         by_sample = moved is None
         rows = (
             self._moved(self.base, other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
@@ -467,17 +475,6 @@ def _perturbation_inside(
 def _is_square(tensor: Tensor, samples: int) -> bool:
     """Whether a tensor has as many columns as samples; an image may."""
     return tensor.dim() < 4 and tensor.shape[:2] == (samples, samples)
-
-
-def _noise(base: _Outcome, repeated: _Outcome) -> float:
-    changes = [
-        change_along(before, after, before.size(0), 0)
-        for before, after in zip(base.outputs, repeated.outputs, strict=False)
-        if before.dim()
-    ]
-    return max(
-        (float(change.max()) for change in changes if change is not None and change.numel()), default=0.0
-    )
 
 
 def _gap(what: str, why: str) -> Gap:

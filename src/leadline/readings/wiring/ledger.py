@@ -22,6 +22,10 @@ from leadline.records.wiring import (
     UnregisteredTensor,
 )
 
+# Kinds of ops that take a parameter apart or write it differently, and kinds that add a vector to what they compute.
+REARRANGING_KINDS = frozenset({"layout", "cast", "select", "join"})
+BIASED_KINDS = frozenset({"weight", "recurrent", "bias"})
+
 
 def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | None) -> Ledger:
     """One row per parameter of the traced model, and the modules and tensors that should have a part and have none."""
@@ -35,6 +39,7 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
         replace(
             _row(parameter, reached, held, moved, block_of.get(parameter.name, "")),
             is_front=parameter.name in front,
+            is_gate=_is_gate(trace, parameter),
         )
         for parameter in trace.parameters
     ]
@@ -105,6 +110,26 @@ def _front(trace: Trace, held: _Held) -> set[str]:
     return front
 
 
+def _is_gate(trace: Trace, parameter: Parameter) -> bool:
+    """Whether it is zero, has a gradient, and multiplies: a bias or the shift of a norm opens nothing."""
+    if parameter.norm != 0 or gradient_state(parameter) != "finite" or parameter.kind in ("bias", "norm"):
+        return False
+    return not (len(parameter.shape) == 1 and _is_bias_in_parts(trace, parameter))
+
+
+def _is_bias_in_parts(trace: Trace, vector: Parameter) -> bool:
+    """Whether the parts of a vector are read by weight layers only: the biases of query, key and value in one."""
+    parts = {value.id for value in trace.values if value.source == "parameter" and value.name == vector.name}
+    kinds = set()
+    for op in trace.ops:
+        if parts.intersection(op.inputs):
+            if op.kind in REARRANGING_KINDS:
+                parts.update(op.outputs)
+            else:
+                kinds.add(op.kind)
+    return bool(kinds) and kinds <= BIASED_KINDS
+
+
 def _row(
     parameter: Parameter, reached: set[str], held: _Held, moved: dict[str, bool], block: str
 ) -> LedgerRow:
@@ -122,7 +147,6 @@ def _row(
         optimizer=held.kinds.get(parameter.name, ""),
         lr=held.rates.get(parameter.name),
         decayed=parameter.name in held.decayed,
-        is_gate=parameter.norm == 0 and gradient == "finite" and parameter.kind not in ("bias", "norm"),
         moved=moved.get(parameter.name),
     )
     return _with_reason(row, parameter)
@@ -276,7 +300,8 @@ def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> It
             type=module.type,
             site=_site(ops[-1]),
             replaced_by=_replacement(trace, module, modules, needed, ops_of),
-            bypassed=_is_bypassed(trace, module, modules, needed, ops[-1]),
+            bypassed=_is_bypassed(trace, module, modules, needed, ops[-1])
+            and not _is_returned(trace, module, modules, ops),
             kept=_is_kept(trace, module, modules, ops),
         )
 
@@ -335,11 +360,22 @@ def _is_kept(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequ
     left = [*(each.value for each in trace.exits), *(op.outputs[0] for op in trace.ops if op.cut == "call")]
     if left and {op.index for op in ops} & needed_ops(trace, left):
         return True
-    returned = modules[caller].returned if (caller := _caller(module, modules)) in modules else ()
+    returned = _returned(module, modules)
     if not returned or any(value is None for value in returned):
         return True
-    needed = needed_ops(trace, returned)
+    return _is_returned(trace, module, modules, ops)
+
+
+def _is_returned(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequence[Op]) -> bool:
+    """Whether the caller is known to return something that was computed from the module's result."""
+    needed = needed_ops(trace, [value for value in _returned(module, modules) if value is not None])
     return any(op.index in needed for op in ops)
+
+
+def _returned(module: Module, modules: dict[str, Module]) -> tuple[int | None, ...]:
+    """What the caller of the module returns, None for what was not recorded; () if nothing is known."""
+    caller = _caller(module, modules)
+    return modules[caller].returned if caller in modules else ()
 
 
 def _caller(module: Module, modules: dict[str, Module]) -> str:

@@ -1,8 +1,8 @@
-"""How far outputs moved between two passes, along the axis of samples or of positions."""
+"""How much the outputs of two passes differ, by sample or by position."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -21,8 +21,8 @@ def change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tenso
     if before.shape != after.shape or not before.dim():
         return None
     delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-    scale = scale_of(before) or 1.0
-    changes = [rows.reshape(length, -1).amax(1) / scale for rows in _rows_along(delta, length, axis)]
+    size = largest_magnitude(before) or 1.0
+    changes = [rows.reshape(length, -1).amax(1) / size for rows in _rows_along(delta, length, axis)]
     return min(changes, key=lambda change: int((change > 0).sum()), default=None)
 
 
@@ -39,7 +39,7 @@ def _rows_along(delta: Tensor, length: int, axis: int) -> Iterator[Tensor]:
         yield delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
 
 
-def scale_of(tensor: Tensor) -> float:
+def largest_magnitude(tensor: Tensor) -> float:
     """The largest magnitude, without what stands for minus infinity in masked scores."""
     sizes = tensor.detach().double().abs().flatten()
     sizes = sizes[sizes.isfinite()]
@@ -47,6 +47,19 @@ def scale_of(tensor: Tensor) -> float:
     others = sizes[sizes < largest / 2]
     ordinary = float(others.max()) if others.numel() else largest
     return ordinary if 0 < MIN_FILL_OVER_SCORES * ordinary < largest else largest
+
+
+def change_where(
+    base: Sequence[Tensor], other: Sequence[Tensor], kept: Tensor, tolerance: float
+) -> Tensor | None:
+    """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
+    for before, after in zip(base, other, strict=False):
+        if before.dim() >= 2 and before.shape[:2] == kept.shape:
+            delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
+            delta = delta.reshape(*kept.shape, -1).amax(-1)
+            moved = delta / (largest_magnitude(before) or 1.0)
+            return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
+    return None
 
 
 def is_comparison(
@@ -63,17 +76,18 @@ def is_comparison(
             return False
         delta = (after.double() - before.double()).abs().nan_to_num().movedim(axes, (0, 1))
         both_kept = delta.index_select(0, kept.to(delta.device)).index_select(1, kept.to(delta.device))
-        if float(both_kept.max()) > tolerance * (scale_of(before) or 1.0):
+        if float(both_kept.max()) > tolerance * (largest_magnitude(before) or 1.0):
             return False
     return True
 
 
-def moved_where(pairs: Iterable[tuple[Tensor, Tensor]], kept: Tensor, tolerance: float) -> Tensor | None:
-    """Relative change of the outputs at the positions that are not padded, of shape (samples, positions)."""
-    for before, after in pairs:
-        if before.dim() >= 2 and before.shape[:2] == kept.shape:
-            delta = (after.detach().double() - before.detach().double()).abs().nan_to_num()
-            delta = delta.reshape(*kept.shape, -1).amax(-1)
-            moved = delta / (scale_of(before) or 1.0)
-            return torch.where(kept & (moved > tolerance), moved, torch.zeros_like(moved))
-    return None
+def noise_between(base: Sequence[Tensor], repeated: Sequence[Tensor]) -> float:
+    """Largest relative change of any output when the same pass is repeated."""
+    changes = [
+        change_along(before, after, before.size(0), 0)
+        for before, after in zip(base, repeated, strict=False)
+        if before.dim()
+    ]
+    return max(
+        (float(change.max()) for change in changes if change is not None and change.numel()), default=0.0
+    )
