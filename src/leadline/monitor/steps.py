@@ -65,6 +65,7 @@ class TrainingSteps:
         """The previous step, if a device still computed its measurements when it ended."""
         self._writer_seconds = 0.0
         self._missed_samples = 0
+        self._has_replicas = journal.ranks.world_size > 1
         self._has_own_losses = False
         """Whether the user passes losses; those of backward passes are then not recorded."""
         self._root_loss: Tensor | float | None = None
@@ -95,10 +96,7 @@ class TrainingSteps:
         return changed
 
     def end(self, optimizer: Optimizer) -> None:
-        """Called after an optimizer has stepped."""
-        if self.is_light and not self.current.stepped:
-            self._end_light_step()
-            return
+        """Called after an optimizer has stepped, unless the step is light."""
         start = perf_counter()
         if self.intervention is not None:
             self.intervention.after(optimizer)
@@ -136,10 +134,23 @@ class TrainingSteps:
         if self._root_loss is not None:
             self.current.root_losses.append(self._root_loss)
 
+    def add_resting_loss(self, loss: Tensor) -> None:
+        """Note and count the loss of a backward pass that begins, as the two methods above; once per step."""
+        record = self.current
+        if self._has_own_losses or (record.stepped and record.root_losses):
+            return
+        value = loss.item() if loss.is_cpu else to_number(loss)
+        if type(value) is float and not math.isfinite(value):
+            self.problems.locate_non_finite(record.step, loss)
+        record.root_losses.append(value)
+
     def forget_root_losses(self) -> None:
         """Forget losses whose gradients were cleared; not those of a closure, which clears them itself."""
         if not self.current.stepped:
             self.current.root_losses.clear()
+
+    def needs_losses(self) -> bool:
+        return not self._has_own_losses
 
     def affords_steps(self, count: int) -> bool:
         """Charge the ledger, and return whether the budget has room for following so many steps."""
@@ -228,21 +239,31 @@ class TrainingSteps:
             self.exits.disarm()
         return record
 
-    def _end_light_step(self) -> None:
+    def end_light_step(self) -> None:
         """Record the loss. Everything else is done for several light steps together."""
         now, record = perf_counter(), self.current
-        rate = max_learning_rate(self.optimizers)
-        if record.root_losses:
+        groups = self.optimizers[0].param_groups
+        rate = groups[0].get("lr")
+        if len(groups) > 1 or type(rate) is not float:
+            rate = max_learning_rate(self.optimizers)
+        if not record.losses and len(record.root_losses) == 1:  # inlined from `use_root_losses`
+            record.losses, record.root_losses = record.root_losses, []
+        elif record.root_losses:
             record.use_root_losses()
-        self._light_steps.add(record.step, now, record.losses, rate, record.loss_seconds)
+        losses = record.losses
+        self._light_steps.rows.append((record.step, now, losses, rate, record.loss_seconds))
         if self.ledger.changes:
             self._check_loop(record.step)
-        if record.losses:
-            self._check_loss(record)
-            self.stall.add_step()
+        if losses:
+            last = losses[-1]
+            if self.problems.is_non_finite or (type(last) is float and not math.isfinite(last)):
+                self._check_loss(record)
+            if self.stall.losses:
+                self.stall.add_step()
             record.losses = []
         record.step += 1
-        self._compare_replicas(record.step)
+        if self._has_replicas:
+            self._compare_replicas(record.step)
         record.loss_seconds = perf_counter() - now  # charged to the next step, which has just begun
         if record.step >= self._next_charge or now >= self.journal.next_flush:
             self._charge_light_steps(record)

@@ -165,7 +165,8 @@ class Attachment(LoopListener):
         self._watches = ProgramWatches(settings.watch, self._alert)
         self._is_stopping = False
         self._subscription = subscribe(self)
-        self._stopper = register_optimizer_step_pre_hook(self._stop)
+        can_stop = settings.stops_after_check or settings.is_strict
+        self._stopper = register_optimizer_step_pre_hook(self._stop) if can_stop else None
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -487,7 +488,8 @@ class Attachment(LoopListener):
             return
         self.is_closed = True
         self._subscription.close()
-        self._stopper.remove()
+        if self._stopper is not None:
+            self._stopper.remove()
         if self._tape is not None:
             self._tape.pause()
             self._tape = None
