@@ -22,7 +22,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 from types import FunctionType, GeneratorType
 from typing import Any, ClassVar
@@ -41,6 +41,14 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
 from leadline.monitor.outer_calls import OuterCalls
+from leadline.monitor.wrapped import (
+    Wrapped,
+    WrappedAttribute,
+    all_subclasses,
+    wrap_decorated,
+    wrap_methods,
+    wrap_override,
+)
 from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import is_own_work
 
@@ -176,7 +184,7 @@ class _Publisher:
         """The only listener that receives backward passes, if it rests and does not ask for their end."""
         self.calls = OuterCalls(self.publish)
         self._lock = threading.RLock()
-        self._wrapped: list[_Wrapped] = []
+        self._wrapped: list[Wrapped] = []
         self._handles: list[RemovableHandle] = []
         self._optimizer_types: set[type] = set()
 
@@ -258,22 +266,22 @@ class _Publisher:
 
     def _wrap(self) -> None:
         self._wrapped = [
-            _Attribute(torch.autograd, "_engine_run_backward", _wrap_backward),
-            _Attribute(torch.serialization, "_load", _wrap_read),
-            *_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
-            *_decorated(clip_grad.clip_grad_value_, _wrap_clip),
-            *_methods(Optimizer, "zero_grad", _wrap_zero_grad),
-            *_methods(nn.Module, "zero_grad", _wrap_zero_grad),
-            *_methods(LRScheduler, "step", _after("scheduled")),
-            _Attribute(Optimizer, "__init__", _after("built")),
-            *_methods(GradScaler, "scale", _wrap_scale),
-            *_methods(GradScaler, "unscale_", _wrap_unscale),
-            *_methods(DataLoader, "__iter__", _wrap_iter),
-            *_methods(nn.Module, "eval", _wrap_eval),
+            WrappedAttribute(torch.autograd, "_engine_run_backward", _wrap_backward),
+            WrappedAttribute(torch.serialization, "_load", _wrap_read),
+            *wrap_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
+            *wrap_decorated(clip_grad.clip_grad_value_, _wrap_clip),
+            *wrap_methods(Optimizer, "zero_grad", _wrap_zero_grad),
+            *wrap_methods(nn.Module, "zero_grad", _wrap_zero_grad),
+            *wrap_methods(LRScheduler, "step", _after("scheduled")),
+            WrappedAttribute(Optimizer, "__init__", _after("built")),
+            *wrap_methods(GradScaler, "scale", _wrap_scale),
+            *wrap_methods(GradScaler, "unscale_", _wrap_unscale),
+            *wrap_methods(DataLoader, "__iter__", _wrap_iter),
+            *wrap_methods(nn.Module, "eval", _wrap_eval),
         ]
         for owner in (nn.Module, Optimizer, LRScheduler):
-            self._wrapped += _methods(owner, "load_state_dict", _after("loaded"))
-        self._optimizer_types = {Optimizer, *_subclasses(Optimizer)}
+            self._wrapped += wrap_methods(owner, "load_state_dict", _after("loaded"))
+        self._optimizer_types = {Optimizer, *all_subclasses(Optimizer)}
         before, after = DetachableHook(self._before_step), DetachableHook(self._after_step)
         self._handles = [
             register_optimizer_step_pre_hook(_StepHook(before, self, "before_step")),
@@ -302,8 +310,8 @@ class _Publisher:
         """Wrap what a class that was defined after the subscription overrides."""
         with self._lock:
             self._optimizer_types.add(kind)
-            self._wrapped += _overrides(kind, "zero_grad", _wrap_zero_grad)
-            self._wrapped += _overrides(kind, "load_state_dict", _after("loaded"))
+            self._wrapped += wrap_override(kind, "zero_grad", _wrap_zero_grad)
+            self._wrapped += wrap_override(kind, "load_state_dict", _after("loaded"))
 
 
 class _StepHook(EagerHook):
@@ -326,70 +334,6 @@ class _StepHook(EagerHook):
 
 
 # Wrapped functions and methods.
-
-
-class _Wrapped:
-    """Something of PyTorch that is wrapped, and can be restored."""
-
-    def restore(self) -> None:
-        raise NotImplementedError
-
-
-class _Attribute(_Wrapped):
-    """A function that a module or class looks up by name. Somebody else's later wrapper stays."""
-
-    def __init__(self, owner: Any, name: str, wrap: Callable[[Function], Function]) -> None:
-        self._owner, self._name = owner, name
-        self._original = vars(owner)[name]
-        self._wrapper = wrap(self._original)
-        setattr(owner, name, self._wrapper)
-
-    def restore(self) -> None:
-        if vars(self._owner).get(self._name) is self._wrapper:
-            setattr(self._owner, self._name, self._original)
-
-
-class _Cell(_Wrapped):
-    """The function inside a decorator, in the decorator's closure."""
-
-    def __init__(self, cell: Any, wrap: Callable[[Function], Function]) -> None:
-        self._cell, self._original = cell, cell.cell_contents
-        cell.cell_contents = wrap(self._original)
-
-    def restore(self) -> None:
-        self._cell.cell_contents = self._original
-
-
-def _decorated(function: Function, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
-    """Wrap the function that this decorated one calls; nothing if it is not decorated."""
-    cells = getattr(function, "__closure__", None) or ()
-    for cell in cells:
-        if isinstance(cell.cell_contents, FunctionType):
-            yield _Cell(cell, wrap)
-            return
-
-
-def _methods(base: type, name: str, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
-    """Wrap the method in this class and in every subclass that overrides it."""
-    for owner in (base, *_subclasses(base)):
-        yield from _overrides(owner, name, wrap)
-
-
-def _overrides(owner: type, name: str, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
-    if isinstance(vars(owner).get(name), FunctionType):
-        yield _Attribute(owner, name, wrap)
-
-
-def _subclasses(base: type) -> Iterator[type]:
-    found: set[type] = set()
-    waiting = [base]
-    each: type
-    while waiting:
-        for each in type.__subclasses__(waiting.pop()):
-            if each not in found:
-                found.add(each)
-                waiting.append(each)
-                yield each
 
 
 class _Busy(threading.local):

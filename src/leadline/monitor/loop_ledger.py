@@ -45,6 +45,9 @@ MIN_ALTERNATIONS = 8
 class LedgerOwner(Protocol):
     """What a ledger tells the watch that it belongs to."""
 
+    needs_losses: bool
+    """Whether the loss of a step is known from its backward passes only."""
+
     def note_root_loss(self, loss: Tensor, root: Tensor) -> None:
         """A backward pass begins at `root`; `loss` is without a loss scale."""
 
@@ -62,9 +65,6 @@ class LedgerOwner(Protocol):
 
     def affords_steps(self, count: int) -> bool:
         """Whether the budget has room for following so many steps."""
-
-    def needs_losses(self) -> bool:
-        """Whether the loss of a step is known from its backward passes only."""
 
     def lose_ledger(self, error: Exception) -> None:
         """The ledger is no longer kept, because of an error of its own."""
@@ -165,7 +165,7 @@ class LoopLedger(LoopListener):
             self._follow_until = self.steps + FOLLOWED_STEPS
         else:
             self.resting_events = type(self).resting_events
-            if not owner.needs_losses():
+            if not owner.needs_losses:
                 self.resting_events -= {"before_backward", "after_backward", "zeroed", "scaled"}
             elif len(self._records) == 1:  # the only optimizer of a program is reached by every pass
                 self.resting_events -= {"after_backward", "zeroed"}

@@ -123,10 +123,13 @@ class OuterCalls:
             self._hook_root(module)
 
     def _hook(self) -> None:
-        if not self._is_hooked and not _has_compiled():
-            self._is_hooked = True
-            for module in list(self._roots):
-                self._hook_root(module)
+        if self._is_hooked:
+            return
+        self._is_hooked = True
+        if _has_compiled():  # meanwhile; from now on the wrapper publishes their calls
+            self._roots = weakref.WeakSet()
+        for module in list(self._roots):
+            self._hook_root(module)
 
     def _unhook(self) -> None:
         for hook in self._hooks:
@@ -174,12 +177,15 @@ class OuterCalls:
         if len(self._roots) < MAX_ROOTS:
             self._last_found = self._steps
         self._inside.root = module
+        is_published = not (self._only_evaluations and torch.is_grad_enabled())
         try:
-            self._publish("before_call", module, args, kwargs)
+            if is_published:
+                self._publish("before_call", module, args, kwargs)
             output = original(module, *args, **kwargs)
         finally:
             self._inside.root = None
-        self._publish("after_call", module, args, kwargs, output)
+        if is_published:
+            self._publish("after_call", module, args, kwargs, output)
         self.add(module)
         return output
 

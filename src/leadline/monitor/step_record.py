@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leadline.checks._history import MAX_STEPS
 from leadline.monitor.block_exits import BlockMoments
-from leadline.monitor.budget import Level
+from leadline.monitor.budget import MIN_PAUSE_STEPS, Level
 from leadline.monitor.clipping import RawGradients, clipped_share
 from leadline.monitor.norms import total
 from leadline.monitor.parameters import ParameterMeasurements, Vectors
@@ -60,6 +60,13 @@ class StepRecord:
         now = perf_counter()
         self.costs[level] = self.costs.get(level, 0.0) + now - since
         return now
+
+    def pause_before(self, pass_start: float | None, usual: float) -> float:
+        """Return the seconds of an evaluation, say, between the last step and the measured pass; 0 if it was short."""
+        if pass_start is None or self.start is None:
+            return 0.0
+        pause = pass_start - self.start
+        return pause if pause > MIN_PAUSE_STEPS * usual else 0.0
 
     def use_root_losses(self) -> None:
         """Take the loss of the step from its backward passes, unless it is known from elsewhere."""

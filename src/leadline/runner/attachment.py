@@ -128,13 +128,10 @@ class Attachment(LoopListener):
         self.result: Any = None
         """What `work` returned."""
         self.has_worked = False
-        self.error: Exception | None = None
-        """What `work` raised."""
-        self.trouble = ""
-        """An error of Leadline itself, after which the program runs on its own."""
+        self.error: Exception | None = None  # what `work` raised
+        self.trouble = ""  # an error of Leadline itself, after which the program runs on its own
         self.steps = self.backward_passes = self.module_calls = 0
-        self.reasons: list[str] = []
-        """Why steps could not be checked."""
+        self.reasons: list[str] = []  # why steps could not be checked
         self.is_closed = False
         self._work = work
         self._process, self._thread = os.getpid(), 0
@@ -165,8 +162,8 @@ class Attachment(LoopListener):
         self._watches = ProgramWatches(settings.watch, self._alert)
         self._is_stopping = False
         self._subscription = subscribe(self)
-        can_stop = settings.stops_after_check or settings.is_strict
-        self._stopper = register_optimizer_step_pre_hook(self._stop) if can_stop else None
+        may_stop = settings.stops_after_check or settings.is_strict
+        self._stoppers = [register_optimizer_step_pre_hook(self._stop)] if may_stop else []
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -488,8 +485,8 @@ class Attachment(LoopListener):
             return
         self.is_closed = True
         self._subscription.close()
-        if self._stopper is not None:
-            self._stopper.remove()
+        for each in self._stoppers:
+            each.remove()
         if self._tape is not None:
             self._tape.pause()
             self._tape = None
