@@ -129,9 +129,8 @@ _OWN_WORK = _OwnWork()
 
 def is_own_work() -> bool:
     """True while this thread runs the user's model for Leadline and not for the user."""
-    return bool(
-        _OWN_WORK.pieces.data
-    )  # `len` of a WeakSet takes ten times as long, and this runs in every step
+    pieces: Any = _OWN_WORK.pieces
+    return bool(pieces.data)  # `len` of a WeakSet takes longer, and this runs in every step
 
 
 @atomic_contextmanager
