@@ -1,10 +1,20 @@
-"""Measure what `leadline run` costs per step, on loops with short and long steps.
+r"""Measure what `leadline run` costs per step in the long run, on loops with short and long steps.
 
     python -m benchmarks.loop.cost
 
-For each length of a step two processes train the same model: one alone, one under `leadline run`. They take turns, a
-block of steps each, so that the state of the machine is the same for both, and processor time counts. The blocks begin
-after the first step was checked. A length that has a result is skipped; delete it from
+Two processes that train the same network differ by several percent without Leadline: where the weights lie in memory
+and what the allocator did before decide it. So the processes that are compared are twins. A program starts under
+`leadline run`, makes the steps that are followed on credit, and forks twice. The parent goes on under Leadline. In the
+children Leadline ends with the fork, as it does in every fork, so they train alone, with the same weights at the same
+addresses. The three take turns, a block of steps each, and the order rotates. Processor time counts, of all threads,
+from the end of one block to the end of the next. With $w$, $a$ and $b$ for the parent and the children, the cost is
+$2w/(a+b) - 1$, and $a/b - 1$ is the control: what the method reports where nothing was added.
+
+All blocks are added up, so that rare work is in it. On a busy machine this is not precise, and the control says how
+much. So each step is timed too, and the tenth percentiles of the three are compared: steps that nothing has disturbed.
+This is what every step takes, and rare work is not in it: the writing thread, charges to the budget, and the groups of
+steps that the ledger follows. The parent waits while the others train, and writes its run file by the clock, so the
+cost of writing is rather over- than underestimated. A program that has a result is skipped; delete it from
 benchmarks/results/loop_cost.json to measure it again.
 """
 
@@ -16,136 +26,238 @@ import subprocess
 import sys
 import tempfile
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
-from leadline.monitor.runfile import Run
+from benchmarks.timing import significant
 
 NAME = "loop_cost"
 PAGE = ROOT / "docs" / "explanation" / "loop.md"
 # Milliseconds of a step.
 LENGTHS = (2, 5, 10, 20, 50)
-# Seconds that each of the two processes trains, and into how many blocks they are split.
-SECONDS = 10.0
-BLOCKS = 32
+# Programs per length.
+PROGRAMS = 3
+# Seconds that each of the three processes trains, and into how many blocks they are split.
+SECONDS = 2.5
+BLOCKS = 25
+# Percentile of the steps that is compared.
+UNDISTURBED = 10
+# Steps before the fork: more than those that are followed on credit.
+FIRST_STEPS = 160
 WIDTH, LAYERS = 128, 8
 LARGEST_BATCH = 4096
+# The allocator returns no memory to the system, which would cost page faults in one process and not in another.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "MALLOC_TRIM_THRESHOLD_": "1000000000", "MALLOC_MMAP_MAX_": "0"}
+ROLES = ("watched", "alone", "control")
 
 PROGRAM = """
-import sys, time, torch
+import gc, os, sys, time, torch
 from torch import nn
+from torch.optim import optimizer as hooks
+
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = nn.Sequential(*[m for _ in range({layers}) for m in (nn.Linear({width}, {width}), nn.ReLU())])
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 data = torch.randn(4096, {width})
+
+seconds = []
+
 def train(batch, steps):
     for step in range(steps):
+        start = time.perf_counter()
         x = data[torch.randint(len(data), (batch,))]
         loss = nn.functional.mse_loss(model(x), x)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-for line in sys.stdin:
-    batch, steps = map(int, line.split())
+        seconds.append(time.perf_counter() - start)
+
+def time_of(batch, steps):
     start = time.process_time()
     train(batch, steps)
-    print(time.process_time() - start, flush=True)
+    return (time.process_time() - start) / steps
+
+def is_free():
+    calls = (model._forward_hooks, model._forward_pre_hooks, optimizer._optimizer_step_post_hooks)
+    shared = (hooks._global_optimizer_pre_hooks, hooks._global_optimizer_post_hooks)
+    backward = torch.autograd._engine_run_backward
+    return not any(map(len, (*calls, *shared))) and backward.__code__.co_filename.endswith("graph.py")
+
+def answer(text):
+    os.write(1, (text + "\\n").encode())
+
+def work(lines):
+    for line in lines:
+        batch, steps = map(int, line.split())
+        seconds.clear()
+        train(batch, steps)
+        watches = sys.modules["leadline.monitor.watch"]._OPEN
+        schedules = [each._schedule for each in watches]
+        charged, trained = sum(each.spent for each in schedules), sum(each.trained for each in schedules)
+        answer(" ".join(map(str, (time.process_time(), charged, trained, *seconds))))
+
+length = {length} / 1000
+batch = 16
+train(batch, 2)  # the first step is checked
+while batch < {largest}:
+    time_of(batch, 2)
+    if min(time_of(batch, 4) for _ in range(3)) >= 0.8 * length:
+        break
+    batch *= 2
+train(batch, {first_steps})
+pipes = [os.pipe() for _ in range({children})]
+for reading, _ in pipes:
+    if os.fork() == 0:
+        for _, writing in pipes:
+            os.close(writing)
+        assert is_free()
+        gc.collect()
+        with os.fdopen(reading) as lines:
+            work(lines)
+        os._exit(0)
+for reading, _ in pipes:
+    os.close(reading)
+gc.collect()
+answer(str(batch))
+turns = [None, *(os.fdopen(writing, "w", buffering=1) for _, writing in pipes)]
+for line in sys.stdin:
+    turn, steps = map(int, line.split())
+    if turns[turn]:
+        turns[turn].write(str(batch) + " " + str(steps) + "\\n")
+    else:
+        work([str(batch) + " " + str(steps)])
 """
 
 
-class Trainer:
-    """A process that trains so many steps when it is told to."""
+class Triplets:
+    """A program under `leadline run` and its two forks, of which one trains when it is told to."""
 
-    def __init__(self, folder: Path, *, attached: bool) -> None:
+    def __init__(self, folder: Path, length: int) -> None:
         script = folder / "program.py"
-        script.write_text(PROGRAM.format(layers=LAYERS, width=WIDTH), encoding="utf-8")
+        text = PROGRAM.format(
+            layers=LAYERS,
+            width=WIDTH,
+            length=length,
+            largest=LARGEST_BATCH,
+            children=len(ROLES) - 1,
+            first_steps=FIRST_STEPS,
+        )
+        script.write_text(text, encoding="utf-8")
         self.store = folder / "run.leadline"
         launcher = ["-m", "leadline", "run", "-q", "--no-rehearsal", "--store", str(self.store)]
         self._process = subprocess.Popen(
-            [sys.executable, *(launcher if attached else ()), str(script)],
+            [sys.executable, *launcher, str(script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, **ENVIRONMENT},
             text=True,
         )
+        self.batch = int(self._read())
 
-    def step_seconds(self, batch: int, steps: int) -> float:
-        """Train, and return the processor seconds per step."""
-        pipe, answers = self._process.stdin, self._process.stdout
-        if pipe is None or answers is None:
-            raise RuntimeError("the process has no pipes")
-        pipe.write(f"{batch} {steps}\n")
-        pipe.flush()
-        return float(answers.readline()) / steps
+    def _read(self) -> str:
+        if self._process.stdout is None:
+            raise RuntimeError("the process has no pipe")
+        return self._process.stdout.readline()
+
+    def train(self, role: int, steps: int) -> tuple[float, float, float, list[float]]:
+        """Let one process train; return its processor seconds so far, its account, and the seconds of each step.
+
+        The account is what its watch has charged so far, and what training took without it.
+        """
+        if self._process.stdin is None:
+            raise RuntimeError("the process has no pipe")
+        self._process.stdin.write(f"{role} {steps}\n")
+        self._process.stdin.flush()
+        seconds, charged, trained, *each_step = map(float, self._read().split())
+        return seconds, charged, trained, each_step
 
     def close(self) -> None:
         self._process.communicate()
 
 
-def batch_for(trainer: Trainer, length: int) -> int:
-    """The batch size with which a step takes about `length` milliseconds."""
-    batch = 16
-    while batch < LARGEST_BATCH:
-        trainer.step_seconds(batch, 2)
-        if 1000 * trainer.step_seconds(batch, 8) >= 0.8 * length:
-            break
-        batch *= 2
-    return batch
-
-
 def measure(length: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as name:
-        alone = Trainer(Path(name), attached=False)
-        batch = batch_for(alone, length)
-        attached = Trainer(Path(name), attached=True)
-        attached.step_seconds(batch, 3)  # the first step is checked
+        triplets = Triplets(Path(name), length)
         steps = max(1, round(1000 * SECONDS / BLOCKS / length))
-        pairs = [
-            (alone.step_seconds(batch, steps), attached.step_seconds(batch, steps)) for _ in range(BLOCKS)
-        ]
-        alone.close()
-        attached.close()
-        charged = _charged_overhead(attached.store)
-    later = pairs[BLOCKS // 2 :]
+        ends: list[list[float]] = [[], [], []]
+        account: list[tuple[float, float]] = []
+        single: list[list[float]] = [[], [], []]
+        for block in range(BLOCKS + 1):  # the first one warms up: pages are copied after a fork
+            for turn in range(len(ROLES)):
+                role = (block + turn) % len(ROLES)
+                seconds, charged, trained, each_step = triplets.train(role, steps)
+                single[role] += each_step[1:] if block else []
+                ends[role].append(seconds)
+                if role == 0:
+                    account.append((charged, trained))
+        triplets.close()
+    watched, alone, control = ([1e6 * (b - a) / steps for a, b in pairwise(each)] for each in ends)
+    plain = [(a + b) / 2 for a, b in zip(alone, control, strict=True)]
+    floors = [1e6 * statistics.quantiles(each, n=100)[UNDISTURBED - 1] for each in single]
+    charged_share = (account[-1][0] - account[0][0]) / (account[-1][1] - account[0][1])
     return {
         "steps": steps * BLOCKS,
-        "step_ms": 1000 * statistics.median(a for a, _ in pairs),
-        "ratio": sum(b for _, b in pairs) / sum(a for a, _ in pairs),
-        "ratio_later": statistics.median(b / a for a, b in later),
-        "added_us_later": 1e6 * statistics.median(b - a for a, b in later),
-        "charged": charged,
+        "step_us": significant(statistics.median(plain)),
+        "added_us": significant(statistics.fmean(watched) - statistics.fmean(plain)),
+        "added_us_control": significant(statistics.fmean(alone) - statistics.fmean(control)),
+        "undisturbed_us": significant(floors[0] - (floors[1] + floors[2]) / 2),
+        "undisturbed_us_control": significant(floors[1] - floors[2]),
+        "charged_us": significant(charged_share * statistics.median(plain)),
+        "first_steps_charged": significant(account[0][0] / account[0][1]),
     }
 
 
-def _charged_overhead(store: Path) -> float:
-    """The overhead that the watch has charged to its budget."""
-    with Run(store) as run:
-        return run.latest("overhead") or 0.0
-
-
 def render(results: Results) -> str:
-    rows = [
-        [
-            f"{case['step_ms']:.1f} ms",
-            f"{case['steps']:,}",
-            f"{100 * (case['ratio'] - 1):+.1f} %",
-            f"{100 * (case['ratio_later'] - 1):+.1f} %",
-            f"{case['added_us_later']:.0f} us",
-            f"{100 * case['charged']:.1f} %",
-        ]
-        for case in results["cases"].values()
+    rows = []
+    for length in LENGTHS:
+        found = [each for key, each in results["cases"].items() if key.startswith(f"{length} ms,")]
+        if found:
+            rows.append(_row(found))
+    header = [
+        "step alone",
+        "programs",
+        "steps each",
+        "all blocks",
+        "control",
+        "undisturbed step",
+        "control",
+        "charged",
     ]
-    return table(
-        ["step alone", "steps", "all steps", "second half", "per step, second half", "charged to the budget"],
-        rows,
-    )
+    return f"Measured on {results['machine']['cpu']}.\n\n{table(header, rows)}"
+
+
+def _row(found: list[dict[str, Any]]) -> list[str]:
+    def middle(name: str) -> float:
+        return statistics.median(each[name] for each in found)
+
+    def share(name: str) -> str:
+        return f"{statistics.median(100 * each[name] / each['step_us'] for each in found):+.1f} %"
+
+    def largest(name: str) -> float:
+        return max(abs(each[name]) for each in found)
+
+    return [
+        f"{middle('step_us') / 1000:.1f} ms",
+        str(len(found)),
+        f"{middle('steps'):,.0f}",
+        share("added_us"),
+        f"± {max(abs(100 * each['added_us_control'] / each['step_us']) for each in found):.1f} %",
+        f"+{middle('undisturbed_us'):.0f} us",
+        f"± {largest('undisturbed_us_control'):.0f} us",
+        share("charged_us"),
+    ]
 
 
 def main() -> None:
-    cases = {f"{length} ms": partial(measure, length) for length in LENGTHS}
+    cases = {
+        f"{length} ms, {number}": partial(measure, length)
+        for number in range(1, PROGRAMS + 1)
+        for length in LENGTHS
+    }
     results = run_missing(NAME, cases, lambda key: print(key, file=sys.stderr, flush=True))
     fill_file(PAGE, "loop cost", render(results))
 

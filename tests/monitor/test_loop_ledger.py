@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import copy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
@@ -15,6 +19,7 @@ from benchmarks.loop.healthy import HEALTHY
 from benchmarks.loop.programs import PROGRAMS, train
 from leadline.checks._loop import LOOP_METRICS
 from leadline.monitor import loop_calls
+from leadline.monitor.budget import NEVER
 from leadline.monitor.distributed import Ranks
 from leadline.monitor.loop_batches import DENSE_STEPS
 from leadline.monitor.loop_gradients import fingerprint
@@ -22,6 +27,10 @@ from leadline.monitor.loop_ledger import FOLLOWED_STEPS, LoopLedger
 from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile import Run
 from leadline.monitor.steps import LIGHT_STEPS_PER_CHARGE
+
+# Derived: the wrappers of backward and `zero_grad`, four hooks of the optimizer's step, and what notes the loss and
+# ends the step. Each of them costs about a microsecond, so a new one is a decision.
+MAX_RESTING_CALLS = 14
 
 
 @pytest.mark.parametrize("bug", [each for each in BUGS if each not in ("copies from workers",)])
@@ -219,3 +228,64 @@ def test_what_the_ledger_takes_is_charged_to_the_budget():
     w, _, _ = follow_fast_loop(200)
     assert w._schedule._ledger_seconds > 0
     assert w.seconds >= w._schedule._ledger_seconds
+
+
+def calls_of_leadline(part: Callable[[], None]) -> list[str]:
+    """The Python functions of Leadline that a part of a program calls."""
+    folder, calls = str(Path(leadline.__file__).parent), []
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            calls.append(frame.f_code.co_name)
+
+    sys.setprofile(note)
+    try:
+        part()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_step_while_the_ledger_rests_takes_few_calls_and_the_model_has_no_hooks(monkeypatch):
+    monkeypatch.setattr("leadline.monitor.budget.MAX_LEDGER_REST", NEVER)
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    x, y = next(iter(batches(1)))
+
+    def train() -> None:
+        F.cross_entropy(model(x), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with leadline.watch(model, optimizer, budget=1e-9) as w:
+        followed = len(calls_of_leadline(train))
+        for _ in range(2 * DENSE_STEPS):
+            train()
+        assert w._steps.ledger.is_resting
+        assert not model._forward_hooks
+        assert not model._forward_pre_hooks
+        counts = sorted(len(calls_of_leadline(train)) for _ in range(LIGHT_STEPS_PER_CHARGE))
+        assert counts[len(counts) // 2] <= MAX_RESTING_CALLS < followed
+        assert w.history.scalars("loss").values[-1] > 0
+
+
+def test_an_evaluation_is_announced_to_a_resting_ledger(monkeypatch):
+    monkeypatch.setattr("leadline.monitor.budget.MAX_LEDGER_REST", NEVER)
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    seen = []
+    with leadline.watch(model, optimizer, budget=1e-9) as w:
+        ledger = w._steps.ledger
+        monkeypatch.setattr(ledger, "_wakes_for_evaluation", lambda: bool(seen.append(model.training)))
+        for number, (x, y) in enumerate(batches(2 * DENSE_STEPS)):
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if number == 2 * DENSE_STEPS - 2:
+                assert ledger.is_resting
+                model.eval()
+                with torch.no_grad():
+                    model(x)
+                model.train()
+        assert seen == [False]
+        assert not model._forward_hooks  # the next backward pass ends the evaluation

@@ -54,6 +54,7 @@ class Journal:
         self._pending: list[tuple[float, int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
         self.next_flush = math.inf if self.writer is None else 0.0
         """When the writing thread may be woken again, by `perf_counter`."""
+        self._writer_seconds = 0.0
         self._report_alerts: dict[str, Alert] = {}
         """Active alerts from reports of sampled steps, by code."""
         self.refuted_codes: frozenset[str] = frozenset()
@@ -61,10 +62,13 @@ class Journal:
         self.refuted_until = 0
         """... so that they raise no alert before this step."""
 
-    @property
-    def writer_seconds(self) -> float:
-        """Processor time of the thread that writes the run file."""
-        return 0.0 if self.writer is None else self.writer.seconds
+    def take_writer_seconds(self) -> float:
+        """Return the processor time of the thread that writes the run file, since the last call."""
+        before, self._writer_seconds = (
+            self._writer_seconds,
+            0.0 if self.writer is None else self.writer.seconds,
+        )
+        return self._writer_seconds - before
 
     @property
     def first_step(self) -> int:

@@ -6,6 +6,7 @@ While nobody listens, PyTorch is exactly as it was. While somebody does, a few o
   backward`; a backward pass inside another one (activation checkpoints) is part of it.
 - `Optimizer.step` by PyTorch's own global hooks, which also run for optimizers that override it.
 - `clip_grad_norm_` and `clip_grad_value_` inside their decorator, so that names imported earlier are covered.
+- `eval` of modules, which announces the calls of an evaluation.
 - methods of optimizers, modules, schedulers, scalers and loaders in their class and in each subclass that overrides
   them.
 - the outermost calls of modules, see `leadline.monitor.outer_calls`.
@@ -21,7 +22,7 @@ import functools
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 from types import FunctionType, GeneratorType
 from typing import Any, ClassVar
@@ -40,11 +41,22 @@ from torch.utils.hooks import RemovableHandle
 
 from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
 from leadline.monitor.outer_calls import OuterCalls
+from leadline.monitor.wrapped import (
+    Wrapped,
+    WrappedAttribute,
+    all_subclasses,
+    wrap_decorated,
+    wrap_methods,
+    wrap_override,
+)
 from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import is_own_work
 
 # Calibrated by benchmarks/loop/cost.py: seconds of a published call outside of `publish`, in hooks and wrappers.
 CALL_SECONDS = 3e-6
+
+# Heuristic: steps that are counted together while nobody receives them.
+COUNTED_STEPS = 8
 
 Function = Callable[..., Any]
 _AS_IT_IS = contextlib.nullcontext()
@@ -76,6 +88,13 @@ class LoopListener:
         """Receive everything again."""
         self.is_resting = False
         _PUBLISHER.update_receivers()
+
+    def resting_pass(self, roots: Any) -> None:
+        """A backward pass begins while this is the only listener that receives one, and rests.
+
+        It is called instead of `before_backward`, in every step of a long training. So it is called directly, with what
+        PyTorch is given, from any thread and also for Leadline's own work, and charges its time to `seconds`.
+        """
 
     def before_backward(self, roots: tuple[Tensor, ...]) -> None:
         """A backward pass begins at these tensors; not `torch.autograd.grad`, and none inside another one."""
@@ -121,7 +140,7 @@ class LoopListener:
 EVENTS: dict[str, Function] = {
     name: method
     for name, method in vars(LoopListener).items()
-    if isinstance(method, FunctionType) and name not in ("rest", "follow", "failed")
+    if isinstance(method, FunctionType) and name not in ("rest", "follow", "failed", "resting_pass")
 }
 """What is published, with the methods that do nothing."""
 
@@ -159,9 +178,13 @@ class _Publisher:
         self.listeners: tuple[LoopListener, ...] = ()
         self._receivers: dict[str, tuple[LoopListener, ...]] = {}
         """By event, the listeners that override its method."""
+        self.is_heard: dict[str, bool] = dict.fromkeys(EVENTS, False)
+        """By event, whether somebody receives it. Wrappers and hooks look here before they do anything else."""
+        self.resting_listener: LoopListener | None = None
+        """The only listener that receives backward passes, if it rests and does not ask for their end."""
         self.calls = OuterCalls(self.publish)
         self._lock = threading.RLock()
-        self._wrapped: list[_Wrapped] = []
+        self._wrapped: list[Wrapped] = []
         self._handles: list[RemovableHandle] = []
         self._optimizer_types: set[type] = set()
 
@@ -204,10 +227,12 @@ class _Publisher:
             for each in self._receivers[event]
             if not each.is_resting
         ]
-        self.calls.only_evaluations = not awake
-
-    def has_receivers(self, event: str) -> bool:
-        return bool(self._receivers.get(event))
+        self.calls.follow(only_evaluations=not awake)
+        self.is_heard = {event: bool(receivers) for event, receivers in self._receivers.items()}
+        self.is_heard["iterated"] = True  # the search for modules begins again
+        passes = self._receivers["before_backward"]
+        is_quiet = len(passes) == 1 and passes[0].is_resting and not self.is_heard["after_backward"]
+        self.resting_listener = passes[0] if is_quiet else None
 
     @uncompiled
     def publish(self, event: str, *args: Any) -> None:
@@ -226,35 +251,41 @@ class _Publisher:
                     with torch._C.DisableTorchFunction() if listener.hides_from_modes else _AS_IT_IS:
                         getattr(listener, event)(*args)
                 except Exception as error:
-                    self.remove(listener)
-                    _report_failure(listener, error)
+                    self.lose(listener, error)
                 end = perf_counter()
                 listener.seconds += end - start
                 start = end
         finally:
             set_eval_frame(frame_callback)
 
+    def lose(self, listener: LoopListener, error: Exception) -> None:
+        """Publish nothing more to a listener that raised an error."""
+        self.remove(listener)
+        with contextlib.suppress(Exception):  # its own report failed too; the program must not notice
+            listener.failed(error)
+
     def _wrap(self) -> None:
         self._wrapped = [
-            _Attribute(torch.autograd, "_engine_run_backward", _wrap_backward),
-            _Attribute(torch.serialization, "_load", _wrap_read),
-            *_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
-            *_decorated(clip_grad.clip_grad_value_, _wrap_clip),
-            *_methods(Optimizer, "zero_grad", _wrap_zero_grad),
-            *_methods(nn.Module, "zero_grad", _wrap_zero_grad),
-            *_methods(LRScheduler, "step", _after("scheduled")),
-            _Attribute(Optimizer, "__init__", _after("built")),
-            *_methods(GradScaler, "scale", _wrap_scale),
-            *_methods(GradScaler, "unscale_", _wrap_unscale),
-            *_methods(DataLoader, "__iter__", _wrap_iter),
+            WrappedAttribute(torch.autograd, "_engine_run_backward", _wrap_backward),
+            WrappedAttribute(torch.serialization, "_load", _wrap_read),
+            *wrap_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
+            *wrap_decorated(clip_grad.clip_grad_value_, _wrap_clip),
+            *wrap_methods(Optimizer, "zero_grad", _wrap_zero_grad),
+            *wrap_methods(nn.Module, "zero_grad", _wrap_zero_grad),
+            *wrap_methods(LRScheduler, "step", _after("scheduled")),
+            WrappedAttribute(Optimizer, "__init__", _after("built")),
+            *wrap_methods(GradScaler, "scale", _wrap_scale),
+            *wrap_methods(GradScaler, "unscale_", _wrap_unscale),
+            *wrap_methods(DataLoader, "__iter__", _wrap_iter),
+            *wrap_methods(nn.Module, "eval", _wrap_eval),
         ]
         for owner in (nn.Module, Optimizer, LRScheduler):
-            self._wrapped += _methods(owner, "load_state_dict", _after("loaded"))
-        self._optimizer_types = {Optimizer, *_subclasses(Optimizer)}
+            self._wrapped += wrap_methods(owner, "load_state_dict", _after("loaded"))
+        self._optimizer_types = {Optimizer, *all_subclasses(Optimizer)}
         before, after = DetachableHook(self._before_step), DetachableHook(self._after_step)
         self._handles = [
-            register_optimizer_step_pre_hook(EagerHook(before)),
-            register_optimizer_step_post_hook(EagerHook(after)),
+            register_optimizer_step_pre_hook(_StepHook(before, self, "before_step")),
+            register_optimizer_step_post_hook(_StepHook(after, self, "after_step")),
         ]
         self.calls.start()
 
@@ -273,86 +304,36 @@ class _Publisher:
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.publish("after_step", optimizer)
-        self.calls.add_step()
+        self.calls.add_steps(1)
 
     def _wrap_new_type(self, kind: type) -> None:
         """Wrap what a class that was defined after the subscription overrides."""
         with self._lock:
             self._optimizer_types.add(kind)
-            self._wrapped += _overrides(kind, "zero_grad", _wrap_zero_grad)
-            self._wrapped += _overrides(kind, "load_state_dict", _after("loaded"))
+            self._wrapped += wrap_override(kind, "zero_grad", _wrap_zero_grad)
+            self._wrapped += wrap_override(kind, "load_state_dict", _after("loaded"))
 
 
-def _report_failure(listener: LoopListener, error: Exception) -> None:
-    with contextlib.suppress(Exception):  # its own report failed too; the program must not notice
-        listener.failed(error)
+class _StepHook(EagerHook):
+    """A hook of all optimizers that only counts steps while nobody receives them."""
+
+    def __init__(self, hook: DetachableHook, publisher: _Publisher, event: str) -> None:
+        super().__init__(hook)
+        self._publisher, self._event, self._steps = publisher, event, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return None
+        if self._publisher.is_heard[self._event]:
+            return self._hook(*args, **kwargs)
+        self._steps += 1
+        if self._steps >= COUNTED_STEPS and self._event == "after_step":
+            steps, self._steps = self._steps, 0
+            self._publisher.calls.add_steps(steps)
+        return None
 
 
 # Wrapped functions and methods.
-
-
-class _Wrapped:
-    """Something of PyTorch that is wrapped, and can be restored."""
-
-    def restore(self) -> None:
-        raise NotImplementedError
-
-
-class _Attribute(_Wrapped):
-    """A function that a module or class looks up by name. Somebody else's later wrapper stays."""
-
-    def __init__(self, owner: Any, name: str, wrap: Callable[[Function], Function]) -> None:
-        self._owner, self._name = owner, name
-        self._original = vars(owner)[name]
-        self._wrapper = wrap(self._original)
-        setattr(owner, name, self._wrapper)
-
-    def restore(self) -> None:
-        if vars(self._owner).get(self._name) is self._wrapper:
-            setattr(self._owner, self._name, self._original)
-
-
-class _Cell(_Wrapped):
-    """The function inside a decorator, in the decorator's closure."""
-
-    def __init__(self, cell: Any, wrap: Callable[[Function], Function]) -> None:
-        self._cell, self._original = cell, cell.cell_contents
-        cell.cell_contents = wrap(self._original)
-
-    def restore(self) -> None:
-        self._cell.cell_contents = self._original
-
-
-def _decorated(function: Function, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
-    """Wrap the function that this decorated one calls; nothing if it is not decorated."""
-    cells = getattr(function, "__closure__", None) or ()
-    for cell in cells:
-        if isinstance(cell.cell_contents, FunctionType):
-            yield _Cell(cell, wrap)
-            return
-
-
-def _methods(base: type, name: str, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
-    """Wrap the method in this class and in every subclass that overrides it."""
-    for owner in (base, *_subclasses(base)):
-        yield from _overrides(owner, name, wrap)
-
-
-def _overrides(owner: type, name: str, wrap: Callable[[Function], Function]) -> Iterator[_Wrapped]:
-    if isinstance(vars(owner).get(name), FunctionType):
-        yield _Attribute(owner, name, wrap)
-
-
-def _subclasses(base: type) -> Iterator[type]:
-    found: set[type] = set()
-    waiting = [base]
-    each: type
-    while waiting:
-        for each in type.__subclasses__(waiting.pop()):
-            if each not in found:
-                found.add(each)
-                waiting.append(each)
-                yield each
 
 
 class _Busy(threading.local):
@@ -372,8 +353,7 @@ def _method_wrapper(event: str, call: Callable[..., None]) -> Callable[[Function
         @uncompiled
         @functools.wraps(original)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            is_unheard = event != "iterated" and not _PUBLISHER.has_receivers(event)
-            if is_compiling() or is_unheard or (event, id(self)) in _BUSY.methods:
+            if is_compiling() or not _PUBLISHER.is_heard[event] or (event, id(self)) in _BUSY.methods:
                 return original(self, *args, **kwargs)
             key = (event, id(self))
             _BUSY.methods.add(key)
@@ -428,6 +408,18 @@ def _wrap_backward(original: Function) -> Function:
         is_inside = is_compiling() or not kwargs.get("accumulate_grad") or is_in_backward()
         if is_inside:
             return original(roots, *args, **kwargs)
+        if _PUBLISHER.calls.expects_evaluation:
+            _PUBLISHER.calls.forget_evaluation()
+        listener = _PUBLISHER.resting_listener
+        if listener is not None:
+            frame_callback = set_eval_frame(None)
+            try:
+                listener.resting_pass(roots)
+            except Exception as error:
+                _PUBLISHER.lose(listener, error)
+            finally:
+                set_eval_frame(frame_callback)
+            return original(roots, *args, **kwargs)
         tensors = tuple(each for each in roots if isinstance(each, Tensor))
         _PUBLISHER.publish("before_backward", tensors)
         result = original(roots, *args, **kwargs)
@@ -435,6 +427,17 @@ def _wrap_backward(original: Function) -> Function:
         return result
 
     return run_backward
+
+
+def _wrap_eval(original: Function) -> Function:
+    @uncompiled
+    @functools.wraps(original)
+    def evaluate(self: nn.Module) -> nn.Module:
+        if not is_compiling():
+            _PUBLISHER.calls.expect_evaluation()
+        return original(self)  # type: ignore[no-any-return]
+
+    return evaluate
 
 
 def _wrap_read(original: Function) -> Function:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
+from time import perf_counter
 from typing import Any, Protocol
 
 import torch
@@ -17,6 +18,7 @@ from leadline.monitor.loop_calls import LoopListener
 from leadline.monitor.loop_gradients import OptimizerRecord, Tally
 from leadline.monitor.loop_phases import Cycle, LossScale, Modes, ModuleFacts, Resume, Schedules
 from leadline.tracer.live import is_in_backward
+from leadline.tracer.restore import is_own_work
 
 # Heuristic: steps after which all parameters are looked at, then each time the number has doubled.
 FIRST_AUDIT_STEP = 2
@@ -33,6 +35,9 @@ REFRESH_STEPS = 256
 # Heuristic: steps that are followed without a rest; of one step less, which was followed from its beginning, every one
 # must be wrong for half of them to be MIN_WRONG_STEPS.
 FOLLOWED_STEPS = 8
+# Calibrated by benchmarks/loop/cost.py: what wrappers and hooks take in a step while the ledger rests, beside the note
+# of its loss.
+RESTING_COST_FACTOR = 2.0
 # Heuristic: of the last STEP_WINDOW steps, those of another optimizer with a backward pass of its own that make a game.
 MIN_ALTERNATIONS = 8
 
@@ -40,11 +45,17 @@ MIN_ALTERNATIONS = 8
 class LedgerOwner(Protocol):
     """What a ledger tells the watch that it belongs to."""
 
+    needs_losses: bool
+    """Whether the loss of a step is known from its backward passes only."""
+
     def note_root_loss(self, loss: Tensor, root: Tensor) -> None:
         """A backward pass begins at `root`; `loss` is without a loss scale."""
 
     def add_root_loss(self) -> None:
         """That backward pass has reached parameters of the watched optimizers."""
+
+    def add_resting_loss(self, loss: Tensor) -> None:
+        """A backward pass begins at `loss` while the ledger rests; there is no loss scale."""
 
     def see_other_steps(self) -> None:
         """Optimizers that are not watched step the watched parameters, and none of the watched does."""
@@ -154,7 +165,9 @@ class LoopLedger(LoopListener):
             self._follow_until = self.steps + FOLLOWED_STEPS
         else:
             self.resting_events = type(self).resting_events
-            if len(self._records) == 1:  # the only optimizer of a program is reached by every pass
+            if not owner.needs_losses:
+                self.resting_events -= {"before_backward", "after_backward", "zeroed", "scaled"}
+            elif len(self._records) == 1:  # the only optimizer of a program is reached by every pass
                 self.resting_events -= {"after_backward", "zeroed"}
             self.rest()
 
@@ -240,13 +253,31 @@ class LoopLedger(LoopListener):
         if labels is not None:
             self._batches.labels.add(labels)
 
+    def resting_pass(self, roots: Any) -> None:
+        start = perf_counter()
+        if self.thread != threading.get_ident():
+            self.has_missed_passes = True
+            return
+        owner = None if self._owner is None else self._owner()
+        if owner is None or is_own_work():
+            return
+        root = roots[0]
+        is_plain = type(root) is Tensor and not torch._C._len_torch_function_stack()
+        if len(roots) == 1 and is_plain and not self._scale.has_scaled and root.numel() == 1:
+            owner.add_resting_loss(root)
+        elif isinstance(root, Tensor):
+            with torch._C.DisableTorchFunction():
+                self._note_loss(roots)
+        self.seconds += RESTING_COST_FACTOR * (perf_counter() - start)
+
     def _note_loss(self, roots: tuple[Tensor, ...]) -> None:
         """Note only the loss of a backward pass, and what is needed to see whether it reaches watched parameters."""
-        if len(roots) != 1 or roots[0].numel() != 1:
+        owner = None if self._owner is None else self._owner()
+        if owner is None or len(roots) != 1 or roots[0].numel() != 1:
             return
-        self._tell("note_root_loss", self._scale.begin_backward(roots[0])[0], roots[0])
+        owner.note_root_loss(self._scale.begin_backward(roots[0])[0], roots[0])
         if "after_backward" not in self.resting_events:
-            self._tell("add_root_loss")
+            owner.add_root_loss()
             return
         self._has_root = True
         for record in self._records.values():

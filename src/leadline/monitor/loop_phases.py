@@ -237,6 +237,10 @@ class LossScale:
         if isinstance(loss, Tensor) and isinstance(scaled, Tensor) and scaled is not loss:
             self._root, self._scaled, self._loss = weakref.ref(scaled), scaled.detach(), loss.detach()
 
+    @property
+    def has_scaled(self) -> bool:
+        return self._root is not None
+
     def begin_backward(self, root: Tensor) -> tuple[Tensor, Any]:
         """Return the loss without its scale, and the node of the graph that produced it."""
         is_scaled = self._root is not None and self._root() is root

@@ -2,7 +2,9 @@
 
 The wrapper sees every module, so it would cost something for each layer of each pass. A module that was called from
 outside of other modules gets two hooks of its own, and the search ends when it finds nothing new. It starts again
-when an iteration over a loader begins, such as an evaluation. Once something was compiled the wrapper stays instead:
+when an iteration over a loader begins, such as an evaluation. While only evaluations are of interest the hooks are
+there from a call of `eval`, or the beginning of an iteration, to the next backward pass: a module with hooks is called
+more slowly. Once something was compiled the wrapper stays instead:
 hooks would have it compile again, and compiled layers do not come through the wrapper.
 """
 
@@ -50,14 +52,17 @@ class OuterCalls:
         self._publish = publish
         self._inside = _Inside()
         self._roots: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+        self._is_hooked = True
         self._hooks: list[DetachableHook] = []
         self._handles: list[RemovableHandle] = []
         self._original: Callable[..., Any] | None = None
         """`nn.Module.__call__` while it is wrapped; None while it is not."""
         self._wrapper: Callable[..., Any] | None = None
         self._steps = self._last_found = self._last_search = 0
-        self.only_evaluations = False
+        self._only_evaluations = False
         """Whether only calls without gradients are of interest."""
+        self.expects_evaluation = False
+        """Whether the modules are hooked because an evaluation may have begun."""
 
     def start(self) -> None:
         self._steps = self._last_found = self._last_search = 0
@@ -65,22 +70,38 @@ class OuterCalls:
 
     def stop(self) -> None:
         self._unwrap()
-        for hook in self._hooks:
-            hook.disable()
-        for handle in self._handles:
-            handle.remove()
-        self._hooks, self._handles = [], []
+        self._unhook()
         self._roots = weakref.WeakSet()
+
+    def follow(self, *, only_evaluations: bool) -> None:
+        """Publish all calls from now on, or only those of evaluations."""
+        self._only_evaluations, self.expects_evaluation = only_evaluations, False
+        if only_evaluations:
+            self._unhook()
+        else:
+            self._hook()
+
+    def expect_evaluation(self) -> None:
+        """Follow calls until the next backward pass."""
+        if self._only_evaluations and not self._is_hooked:
+            self.expects_evaluation = True
+            self._hook()
+
+    def forget_evaluation(self) -> None:
+        self.expects_evaluation = False
+        if self._only_evaluations:
+            self._unhook()
 
     def search(self) -> None:
         """Search again, for instance because an evaluation begins."""
+        self.expect_evaluation()
         if self._steps - self._last_search >= max(MIN_SEARCH_SPACING, MIN_SEARCH_SHARE * self._steps):
             self._last_search = self._last_found = self._steps
             self._wrap()
 
-    def add_step(self) -> None:
-        """Count a step of an optimizer; the search ends when it has found nothing for some."""
-        self._steps += 1
+    def add_steps(self, count: int) -> None:
+        """Count steps of optimizers; the search ends when it has found nothing for some."""
+        self._steps += count
         self._inside.root = None  # an interrupt in a call may have left it
         if self._original is None:
             if _has_compiled():
@@ -98,6 +119,27 @@ class OuterCalls:
         ):
             return
         self._roots.add(module)
+        if self._is_hooked:
+            self._hook_root(module)
+
+    def _hook(self) -> None:
+        if self._is_hooked:
+            return
+        self._is_hooked = True
+        self._inside.root, self._inside.depth = None, 0  # the hooks may have been removed inside of a call
+        if _has_compiled():  # meanwhile; from now on the wrapper publishes their calls
+            self._roots = weakref.WeakSet()
+        for module in list(self._roots):
+            self._hook_root(module)
+
+    def _unhook(self) -> None:
+        for hook in self._hooks:
+            hook.disable()
+        for handle in self._handles:
+            handle.remove()
+        self._hooks, self._handles, self._is_hooked = [], [], False
+
+    def _hook_root(self, module: nn.Module) -> None:
         before, after = DetachableHook(self._enter_hook), DetachableHook(self._leave_hook)
         self._hooks += [before, after]
         self._handles += [
@@ -136,18 +178,21 @@ class OuterCalls:
         if len(self._roots) < MAX_ROOTS:
             self._last_found = self._steps
         self._inside.root = module
+        is_published = not (self._only_evaluations and torch.is_grad_enabled())
         try:
-            self._publish("before_call", module, args, kwargs)
+            if is_published:
+                self._publish("before_call", module, args, kwargs)
             output = original(module, *args, **kwargs)
         finally:
             self._inside.root = None
-        self._publish("after_call", module, args, kwargs, output)
+        if is_published:
+            self._publish("after_call", module, args, kwargs, output)
         self.add(module)
         return output
 
     def _enter_hook(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inside = self._inside
-        if self.only_evaluations and inside.root is None and torch.is_grad_enabled():
+        if self._only_evaluations and inside.root is None and torch.is_grad_enabled():
             return
         if inside.root is module:
             inside.depth += 1

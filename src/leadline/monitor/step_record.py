@@ -14,7 +14,7 @@ from torch import Tensor
 
 from leadline.checks._history import MAX_STEPS
 from leadline.monitor.block_exits import BlockMoments
-from leadline.monitor.budget import Level
+from leadline.monitor.budget import MIN_PAUSE_STEPS, Level
 from leadline.monitor.clipping import RawGradients, clipped_share
 from leadline.monitor.norms import total
 from leadline.monitor.parameters import ParameterMeasurements, Vectors
@@ -60,6 +60,13 @@ class StepRecord:
         now = perf_counter()
         self.costs[level] = self.costs.get(level, 0.0) + now - since
         return now
+
+    def pause_before(self, pass_start: float | None, usual: float) -> float:
+        """Return the seconds of an evaluation, say, between the last step and the measured pass; 0 if it was short."""
+        if pass_start is None or self.start is None:
+            return 0.0
+        pause = pass_start - self.start
+        return pause if pause > MIN_PAUSE_STEPS * usual else 0.0
 
     def use_root_losses(self) -> None:
         """Take the loss of the step from its backward passes, unless it is known from elsewhere."""
@@ -147,23 +154,24 @@ class LightSteps:
     """Steps of which only loss and learning rate are recorded, in order, until they are handed over together."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[int, float, Losses, float | None, float]] = []
+        self.rows: list[tuple[int, float, Losses, float | None, float]] = []
+        """Step, end, losses, learning rate and seconds of the watch, as `add` is given them."""
         self._loop: dict[int, dict[str, float]] = {}
         """By step, the numbers of the loop ledger that changed."""
         self._charged = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     @property
     def is_full(self) -> bool:
-        return len(self._rows) >= MAX_LIGHT_STEPS
+        return len(self.rows) >= MAX_LIGHT_STEPS
 
     def add(
         self, step: int, end: float, losses: Losses, rate: float | None, watch_seconds: float = 0.0
     ) -> None:
         """Add a step that ended at `end` by `perf_counter`, of which the watch took `watch_seconds`."""
-        self._rows.append((step, end, losses, rate, watch_seconds))
+        self.rows.append((step, end, losses, rate, watch_seconds))
 
     def add_loop(self, step: int, numbers: dict[str, float]) -> None:
         """Add numbers of the loop ledger to a step that was added."""
@@ -171,7 +179,7 @@ class LightSteps:
 
     def mark_charged(self) -> None:
         """Note that all present steps are charged to the budget, or will be elsewhere."""
-        self._charged = len(self._rows)
+        self._charged = len(self.rows)
 
     def charge(self, start: float | None) -> tuple[list[float], float]:
         """Return training seconds of each uncharged step, of which the first began at `start`, and watch seconds.
@@ -179,7 +187,7 @@ class LightSteps:
         Watch seconds are the median times the number of steps: a few microseconds that sometimes include milliseconds
         of another process.
         """
-        rows = self._rows[self._charged :]
+        rows = self.rows[self._charged :]
         self.mark_charged()
         if not rows:
             return [], 0.0
@@ -189,8 +197,8 @@ class LightSteps:
 
     def take(self, *, ready: bool = False) -> ScalarColumns:
         """Remove and return all steps; with `ready`, keep the last one if a device may still compute its loss."""
-        size = len(self._rows) - (ready and _is_on_device(self._rows[-1][2]))
-        taken, self._rows = self._rows[:size], self._rows[size:]
+        size = len(self.rows) - (ready and _is_on_device(self.rows[-1][2]))
+        taken, self.rows = self.rows[:size], self.rows[size:]
         self._charged = max(0, self._charged - size)
         steps, ends, losses, rates, _ = zip(*taken, strict=True) if taken else ((), (), (), (), ())
         clock_offset = time.time() - time.perf_counter()

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from leadline.monitor import parameters as per_parameter
 from leadline.monitor.block_exits import BlockExits
-from leadline.monitor.budget import MIN_PAUSE_STEPS, PLAN_INTERVAL, Level, MeasurementSchedule
+from leadline.monitor.budget import PLAN_INTERVAL, Level, MeasurementSchedule
 from leadline.monitor.clipping import Intervention, RawGradients
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import AXIS, move_layout
@@ -63,10 +63,10 @@ class TrainingSteps:
         self._light_steps = LightSteps()
         self._unfinished: StepRecord | None = None
         """The previous step, if a device still computed its measurements when it ended."""
-        self._writer_seconds = 0.0
         self._missed_samples = 0
-        self._has_own_losses = False
-        """Whether the user passes losses; those of backward passes are then not recorded."""
+        self._has_replicas = journal.ranks.world_size > 1
+        self.needs_losses = True
+        """False if the user passes losses; those of backward passes are then not recorded."""
         self._root_loss: Tensor | float | None = None
         """The loss of the current backward pass."""
         self._followed = 0
@@ -95,10 +95,7 @@ class TrainingSteps:
         return changed
 
     def end(self, optimizer: Optimizer) -> None:
-        """Called after an optimizer has stepped."""
-        if self.is_light and not self.current.stepped:
-            self._end_light_step()
-            return
+        """Called after an optimizer has stepped, unless the step is light."""
         start = perf_counter()
         if self.intervention is not None:
             self.intervention.after(optimizer)
@@ -110,7 +107,7 @@ class TrainingSteps:
 
     def loss(self, loss: Tensor | float) -> None:
         start = perf_counter()
-        self._has_own_losses = True
+        self.needs_losses = False
         value, losses = to_number(loss), self.current.losses
         losses.append(value)
         if type(value) is float and not math.isfinite(value):
@@ -123,7 +120,7 @@ class TrainingSteps:
     def note_root_loss(self, loss: Tensor, root: Tensor) -> None:
         """Note the loss of a backward pass that begins; of a closure that is evaluated several times, the first."""
         self._root_loss = None
-        if self._has_own_losses or (self.current.stepped and self.current.root_losses):
+        if not self.needs_losses or (self.current.stepped and self.current.root_losses):
             return
         start = perf_counter()
         self._root_loss = value = to_number(loss)
@@ -135,6 +132,16 @@ class TrainingSteps:
         """Count the loss that was noted, because its backward pass has reached watched parameters."""
         if self._root_loss is not None:
             self.current.root_losses.append(self._root_loss)
+
+    def add_resting_loss(self, loss: Tensor) -> None:
+        """Note and count the loss of a backward pass that begins, as the two methods above; once per step."""
+        record = self.current
+        if not self.needs_losses or (record.stepped and record.root_losses):
+            return
+        value = loss.item() if loss.is_cpu else to_number(loss)
+        if type(value) is float and not math.isfinite(value):
+            self.problems.locate_non_finite(record.step, loss)
+        record.root_losses.append(value)
 
     def forget_root_losses(self) -> None:
         """Forget losses whose gradients were cleared; not those of a closure, which clears them itself."""
@@ -228,21 +235,29 @@ class TrainingSteps:
             self.exits.disarm()
         return record
 
-    def _end_light_step(self) -> None:
+    def end_light_step(self) -> None:
         """Record the loss. Everything else is done for several light steps together."""
         now, record = perf_counter(), self.current
-        rate = max_learning_rate(self.optimizers)
-        if record.root_losses:
+        groups = self.optimizers[0].param_groups
+        rate = groups[0].get("lr")
+        if len(groups) > 1 or type(rate) is not float:
+            rate = max_learning_rate(self.optimizers)
+        if not record.losses and len(record.root_losses) == 1:  # inlined from `use_root_losses`
+            record.losses, record.root_losses = record.root_losses, []
+        elif record.root_losses:
             record.use_root_losses()
-        self._light_steps.add(record.step, now, record.losses, rate, record.loss_seconds)
+        losses = record.losses
+        self._light_steps.rows.append((record.step, now, losses, rate, record.loss_seconds))
         if self.ledger.changes:
             self._check_loop(record.step)
-        if record.losses:
+        if losses:
             self._check_loss(record)
-            self.stall.add_step()
+            if self.stall.losses:
+                self.stall.add_step()
             record.losses = []
         record.step += 1
-        self._compare_replicas(record.step)
+        if self._has_replicas:
+            self._compare_replicas(record.step)
         record.loss_seconds = perf_counter() - now  # charged to the next step, which has just begun
         if record.step >= self._next_charge or now >= self.journal.next_flush:
             self._charge_light_steps(record)
@@ -271,7 +286,8 @@ class TrainingSteps:
         for seconds in training:
             self.schedule.add_step(max(0.0, seconds - ledger_seconds))
         if perf_counter() >= self.journal.next_flush or self._light_steps.is_full:
-            self._flush_ready()
+            self.flush(ready=True)
+            self.schedule.add_base_cost(self.journal.take_writer_seconds())
         if self.schedule.needs_plan(last, Level.LOSS):
             self._plan(last)
         self.schedule.add_base_cost(watch_seconds + thread_time() - start)
@@ -289,15 +305,6 @@ class TrainingSteps:
             if not self.problems.is_non_finite:
                 self.flush()  # so that the timeline has this step
             self._check_finite(record.step, {"loss": mean_loss(record.losses) or 0.0})
-
-    def _flush_ready(self) -> None:
-        """Flush the light steps whose losses are known, and charge what the writer took since the last time."""
-        self.flush(ready=True)
-        self.schedule.add_base_cost(self._new_writer_seconds())
-
-    def _new_writer_seconds(self) -> float:
-        before, self._writer_seconds = self._writer_seconds, self.journal.writer_seconds
-        return self._writer_seconds - before
 
     def _after_closure(self, optimizer: Optimizer, result: Any) -> None:
         """Measure the gradients that a closure has just computed, as before a step without a closure."""
@@ -420,12 +427,13 @@ class TrainingSteps:
 
     def _charge(self, record: StepRecord) -> None:
         """Charge the step to the budget, and plan. The time of the writing thread counts like the watch's own."""
-        record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + self._new_writer_seconds()
+        record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + self.journal.take_writer_seconds()
         record.training_seconds = max(0.0, record.training_seconds - self._charge_ledger())
         usual = self.schedule.step_seconds
         if record.start is not None:
             if record.level >= Level.BLOCKS and usual is not None:  # hooks also slow down the pass itself
-                record.training_seconds -= self._pause_before_pass(record, usual)
+                source = self.exits if self.sampler is None or record.level is Level.BLOCKS else self.sampler
+                record.training_seconds -= record.pause_before(source.pass_start, usual)
                 slowdown = max(0.0, record.training_seconds - usual)
                 record.costs[record.level] = record.costs.get(record.level, 0.0) + slowdown
                 record.training_seconds = min(record.training_seconds, usual)
@@ -439,14 +447,6 @@ class TrainingSteps:
         self.schedule.add_measurement(record.step, record.level)
         if self.schedule.needs_plan(record.step, record.level):
             self._plan(record.step)
-
-    def _pause_before_pass(self, record: StepRecord, usual: float) -> float:
-        """Return the seconds of an evaluation, say, between the last step and the measured pass; 0 if it was short."""
-        source = self.exits if self.sampler is None or record.level is Level.BLOCKS else self.sampler
-        if source.pass_start is None or record.start is None:
-            return 0.0
-        pause = source.pass_start - record.start
-        return pause if pause > MIN_PAUSE_STEPS * usual else 0.0
 
     def _plan(self, step: int) -> None:
         self.schedule.plan(step)

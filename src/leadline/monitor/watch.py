@@ -35,7 +35,7 @@ from leadline.monitor.arguments import (
 from leadline.monitor.budget import Level, MeasurementSchedule
 from leadline.monitor.clipping import Intervention, InterventionKind
 from leadline.monitor.distributed import Ranks
-from leadline.monitor.hooks import DetachableHook
+from leadline.monitor.hooks import DetachableHook, do_not_compile
 from leadline.monitor.journal import Journal
 from leadline.monitor.loop_calls import subscribe
 from leadline.monitor.non_finite import last_values
@@ -245,15 +245,19 @@ class Watch:
         self.close()
 
     def _before(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._steps.is_light and len(args) < 2 and not kwargs:  # no closure and nothing to measure
-            return None
         changed = self._run_safely(self._steps.begin, optimizer, (args, kwargs))
         if self._steps.new_alerts:
             self._handle_alerts()
         return changed
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._run_safely(self._steps.end, optimizer)
+        try:  # inlined from `_run_safely`, because this runs in every step
+            if self._steps.is_light and not self._steps.current.stepped:
+                self._steps.end_light_step()
+            else:
+                self._steps.end(optimizer)
+        except Exception as error:
+            self._give_up(error)
         if self._steps.new_alerts:
             self._handle_alerts()
 
@@ -288,7 +292,7 @@ class Watch:
 
     def _add_hooks(self, optimizers: Sequence[Optimizer]) -> None:
         for each in optimizers:
-            before, after = DetachableHook(self._before), DetachableHook(self._after)
+            before, after = _BeforeStepHook(self._before, self._steps), DetachableHook(self._after)
             self._hooks += [before, after]
             self._handles.append(each.register_step_pre_hook(before))
             self._handles.append(each.register_step_post_hook(after))
@@ -319,6 +323,20 @@ class Watch:
             self.close()
 
 
+class _BeforeStepHook(DetachableHook):
+    """The hook before a step, which returns at once if there is no closure and nothing to measure."""
+
+    def __init__(self, call: Callable[..., Any], steps: TrainingSteps) -> None:
+        super().__init__(call)
+        self._steps = steps
+
+    def __call__(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._steps.is_light and len(args) < 2 and not kwargs:
+            return None
+        return super().__call__(optimizer, args, kwargs)
+
+
+do_not_compile(_BeforeStepHook)
 _OPEN: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 

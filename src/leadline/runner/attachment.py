@@ -88,13 +88,10 @@ class Attachment(LoopListener):
         self.result: Any = None
         """What `work` returned."""
         self.has_worked = False
-        self.error: Exception | None = None
-        """What `work` raised."""
-        self.trouble = ""
-        """An error of Leadline itself, after which the program runs on its own."""
+        self.error: Exception | None = None  # what `work` raised
+        self.trouble = ""  # an error of Leadline itself, after which the program runs on its own
         self.steps = self.backward_passes = self.module_calls = 0
-        self.reasons: list[str] = []
-        """Why steps could not be checked."""
+        self.reasons: list[str] = []  # why steps could not be checked
         self.is_closed = False
         self._work = work
         self._process, self._thread = os.getpid(), 0
@@ -127,7 +124,8 @@ class Attachment(LoopListener):
         self._watches = ProgramWatches(settings.watch, self._alert)
         self._is_stopping = False
         self._subscription = subscribe(self)
-        self._stopper = register_optimizer_step_pre_hook(self._stop)
+        may_stop = settings.stops_after_check or settings.is_strict
+        self._stoppers = [register_optimizer_step_pre_hook(self._stop)] if may_stop else []
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -466,7 +464,8 @@ class Attachment(LoopListener):
         if not isinstance(error, KeyboardInterrupt):
             self._conclude_all()
         self._subscription.close()
-        self._stopper.remove()
+        for each in self._stoppers:
+            each.remove()
         if self._tape is not None:
             self._tape.pause()
             self._tape = None

@@ -83,7 +83,10 @@ def open_store(path: Path, info: RunInfo, owner: Owner, *, resume: bool) -> RunS
             info = _create(connection, info)
         write_owner(connection, owner)
         connection.execute("COMMIT")
-        return RunStore(connection, path, info, owner, no_wal_reason=no_wal_reason)
+        store = RunStore(connection, path, info, owner, no_wal_reason=no_wal_reason)
+        if store.complete():  # then the last step is another one
+            store = RunStore(connection, path, info, owner, no_wal_reason=no_wal_reason)
+        return store
     except BaseException:
         connection.close()
         raise

@@ -17,7 +17,7 @@ MAX_QUEUED_NOTES = 1000
 SCALAR_BYTES = 100
 
 
-class StepNumbers(msgspec.Struct, frozen=True):
+class StepNumbers(msgspec.Struct, frozen=True, tag=True):
     """The numbers of one step; vectors as name -> (axis, little-endian float32)."""
 
     step: int
@@ -34,7 +34,7 @@ class StepNumbers(msgspec.Struct, frozen=True):
         return (self.step,)
 
 
-class ScalarColumns(msgspec.Struct, frozen=True):
+class ScalarColumns(msgspec.Struct, frozen=True, tag=True):
     """Scalars of many steps in order: one column per metric, None where a value is missing."""
 
     steps: tuple[int, ...]
@@ -51,6 +51,9 @@ class ScalarColumns(msgspec.Struct, frozen=True):
             numbers = {name: values[index] for name, values in self.scalars.items()}
             known = {name: each for name, each in numbers.items() if each is not None}
             yield StepNumbers(step, time, known, {})
+
+
+NumberedSteps = tuple[int, StepNumbers | ScalarColumns]
 
 
 class Note(msgspec.Struct, frozen=True):
@@ -81,6 +84,8 @@ class Batch(msgspec.Struct, frozen=True):
     steps: tuple[StepNumbers | ScalarColumns, ...] = ()
     notes: tuple[Note, ...] = ()
     dropped: DroppedSteps = DroppedSteps()
+    last_number: int = 0
+    """The number of the last item of steps that was queued until then."""
 
     def __bool__(self) -> bool:
         return bool(self.steps or self.notes)
@@ -101,6 +106,9 @@ class WriteQueue:
         self._notes: deque[Note] = deque(maxlen=MAX_QUEUED_NOTES)
         self._size = 0
         self._dropped = DroppedSteps()
+        self._last_number = 0
+        self._new: list[NumberedSteps] = []
+        """Steps that were queued since `take` and `take_new`."""
         self._is_closed = False
 
     def close(self) -> None:
@@ -117,24 +125,42 @@ class WriteQueue:
             else:
                 self._steps.append(item)
                 self._size += item.size
+                self._last_number += 1
+                self._new.append((self._last_number, item))
                 self._drop_oldest()
-            if len(self) == 1:  # otherwise the thread knows already and wakes after its pause
+            if len(self._new) + len(self._notes) == 1:  # otherwise the thread knows and wakes after its pause
                 self.changed.notify_all()
 
     def _drop_oldest(self) -> None:
         while self._size > self._max_bytes:
             oldest = self._steps.popleft()
+            del self._new[: max(0, len(self._new) - len(self._steps))]
             self._size -= oldest.size
             self._dropped += DroppedSteps(len(oldest.steps), oldest.steps[0], oldest.steps[-1])
 
     def take(self) -> Batch:
         """Remove and return everything; `put_back` returns what could not be written."""
         with self.changed:
-            batch = Batch(tuple(self._steps), tuple(self._notes), self._dropped)
+            batch = Batch(tuple(self._steps), tuple(self._notes), self._dropped, self._last_number)
             self._steps.clear()
+            self._new.clear()
             self._notes.clear()
             self._size, self._dropped = 0, DroppedSteps()
             return batch
+
+    def take_new(self) -> list[NumberedSteps]:
+        """Return the steps that were queued since the last call, and leave them in the queue."""
+        with self.changed:
+            new, self._new = self._new, []
+            return new
+
+    @property
+    def has_new(self) -> bool:
+        return bool(self._new)
+
+    @property
+    def has_notes(self) -> bool:
+        return bool(self._notes)
 
     def put_back(self, batch: Batch) -> None:
         """Put a batch in front of what arrived since, as far as there is room."""

@@ -17,8 +17,10 @@ from typing import Any, Literal
 import msgspec
 
 from leadline.errors import InputError, SchemaError
-from leadline.monitor.runfile.owner import read_owner, seems_alive
+from leadline.monitor.runfile.owner import current_owner, read_owner, seems_alive
 from leadline.monitor.runfile.schema import LAST_SEQ, connect, explain_error, holds_run, read_info
+from leadline.monitor.runfile.store import RunStore
+from leadline.monitor.runfile.tail import tail_path
 from leadline.records.run import Alert, Event, RunInfo, note_from_json
 
 NAN = float("nan")
@@ -71,7 +73,11 @@ class Run:
             owner = read_owner(self._connection)
         if owner is None:
             return "ended"
-        return "writing" if seems_alive(owner) else "broken off"
+        if seems_alive(owner):
+            return "writing"
+        with self._reading():
+            self._connection = _completed(self._connection, self.path)
+        return "broken off"
 
     @property
     def is_live(self) -> bool:
@@ -282,11 +288,27 @@ def _open(path: Path) -> sqlite3.Connection:
         connection = _connect_for_reading(path)
         try:
             if holds_run(connection, path):
-                return connection
+                return _completed(connection, path)
             raise SchemaError(f"{path} is empty: no run was written to it yet")
         except BaseException:
             connection.close()
             raise
+
+
+def _completed(connection: sqlite3.Connection, path: Path) -> sqlite3.Connection:
+    """Return a copy in memory that has the steps in the tail too, if a dead writer has left some."""
+    owner = read_owner(connection)
+    if owner is None or seems_alive(owner) or not tail_path(path).exists():
+        return connection
+    info, reader = read_info(connection, path), current_owner()
+    if not RunStore(connection, path, info, reader).tail_steps():
+        return connection
+    memory = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+    memory.text_factory = connection.text_factory
+    connection.backup(memory)
+    connection.close()
+    RunStore(memory, path, info, reader).complete()
+    return memory
 
 
 def _connect_for_reading(path: Path) -> sqlite3.Connection:

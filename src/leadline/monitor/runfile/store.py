@@ -12,9 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.errors import SchemaError
 from leadline.monitor.runfile.owner import Owner, read_owner, write_owner
 from leadline.monitor.runfile.queue import Batch, DroppedSteps, Note, ScalarColumns, StepNumbers
 from leadline.monitor.runfile.schema import LAST_SEQ
+from leadline.monitor.runfile.tail import read_tail
 from leadline.records.run import Event, EventKind, RunInfo, note_to_json
 
 # Heuristic: rows per INSERT statement; half the time of single rows, and far below SQLite's limit of 999 values.
@@ -39,6 +41,16 @@ class WriteProgress(msgspec.Struct, frozen=True):
     """Steps that were written twice since then."""
 
 
+class TailState(msgspec.Struct, frozen=True):
+    """How much of the tail is stored; see `leadline.monitor.runfile.tail`."""
+
+    token: str
+    """The writer to which the tail belongs."""
+    stored: int
+    """The number of the last record that is stored."""
+    progress: WriteProgress
+
+
 class RunStore:
     """An open run file with the writer's connection."""
 
@@ -54,6 +66,8 @@ class RunStore:
         self.path, self.info = path, info
         self.no_wal_reason = no_wal_reason
         """Why there is no write-ahead log; "" if there is one."""
+        self.has_tail = False
+        """Whether steps that are not stored yet are in a tail."""
         self.connection, self._owner = connection, owner
         self._loss_message = ""
         self._inode = path.stat().st_ino
@@ -93,11 +107,49 @@ class RunStore:
                 self._save_steps(each)
             for note in batch.notes:
                 self._save_note(note)
+            if self.has_tail:
+                self._save_tail_state(batch.last_number)
             self.connection.execute("COMMIT")
         except BaseException:
             self._seq, self._metrics, self.progress = before
             self._roll_back()
             raise
+
+    def complete(self) -> bool:
+        """Store what a dead writer left in the tail, as it would have; return whether there was something."""
+        state = self._tail_state()
+        steps = self.tail_steps()
+        if state is None or not steps:
+            return False
+        self.progress = state.progress
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            for each in steps:
+                self._save_steps(each)
+            self._save_tail_state(0)
+            self.connection.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        return True
+
+    def tail_steps(self) -> list[StepNumbers | ScalarColumns]:
+        """Return the steps that another writer has left in the tail and not stored."""
+        state = self._tail_state()
+        if state is None or state.token == self._owner.token:
+            return []
+        return read_tail(self.path, state.token, state.stored)
+
+    def _tail_state(self) -> TailState | None:
+        row = self.connection.execute("SELECT value FROM run WHERE key = 'tail'").fetchone()
+        try:
+            return None if row is None else msgspec.json.decode(row[0], type=TailState)
+        except (msgspec.DecodeError, TypeError):
+            raise SchemaError("the run file is damaged: the record of its tail cannot be read") from None
+
+    def _save_tail_state(self, stored: int) -> None:
+        text = msgspec.json.encode(TailState(self._owner.token, stored, self.progress)).decode()
+        self.connection.execute("INSERT OR REPLACE INTO run VALUES ('tail', ?)", (text,))
 
     def _save_axes(self, axes: Axes) -> None:
         for name, labels in axes.items():
@@ -239,7 +291,7 @@ class RunStore:
         run("BEGIN IMMEDIATE")
         try:
             self._check_owner()
-            run("DELETE FROM run WHERE key = 'writer'")
+            run("DELETE FROM run WHERE key IN ('writer', 'tail')")
             run("COMMIT")
         except BaseException:
             self._roll_back()

@@ -27,15 +27,19 @@ from leadline.monitor.runfile.queue import (
     WriteQueue,
 )
 from leadline.monitor.runfile.store import RunStore, TakenOverError, WriteProgress
+from leadline.monitor.runfile.tail import TailWriter
 from leadline.records.run import Alert, Event, RunInfo, note_to_json
 
-# Steps are stored together only to save the cost of transactions, which is about that of a step. The pause after a
-# transaction makes that cost one percent of the time, so steps that are slower than the pause are stored immediately.
+# Steps are written together only to save the cost of writing. The pause after a write makes that cost one percent of
+# the time, so steps that are slower than the pause are written immediately: to the tail, or to the file if it has none.
 
 # Heuristic: share of the time for transactions, as the default budget of a watch.
 MAX_TRANSACTION_SHARE = 0.01
-# Derived: seconds between two transactions; with the time that a step waits before, a kill loses at most 50 ms.
+# Derived: seconds between two writes; with the time that a step waits before, a kill loses at most 50 ms.
 MAX_PAUSE_SECONDS = 0.01
+# Heuristic: seconds between two transactions while the tail holds the steps in between; a page that shows the run is
+# never further behind.
+MAX_TAIL_SECONDS = 1.0
 # Heuristic: seconds before the first retry and the longest wait; the wait doubles after each failure.
 MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 1.0, 30.0
 
@@ -74,6 +78,8 @@ class WriterThread:
         self._requested = self._done = 0
         self._closing = self._ended = False
         self._next, self._retry, self._cost = 0.0, MIN_RETRY_SECONDS, 0.0
+        self._tail: TailWriter | None = None
+        self._next_transaction = 0.0
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leadline run file", daemon=True)
         _THREADS.add(self)
@@ -121,6 +127,7 @@ class WriterThread:
     def _run(self) -> None:
         try:
             self._open()
+            self._next = time.monotonic() + MAX_PAUSE_SECONDS
         except LeadlineError as error:
             self._refusal, self._ended = error, True
         except Exception as error:
@@ -128,16 +135,39 @@ class WriterThread:
         finally:
             self._opened.set()
         while not self._ended:
-            self._store_next()
+            request, closing = self._wait()
+            if request == self._done and self._may_append():
+                self._append()
+            else:
+                self._store_next(request, closing=closing)
 
-    def _store_next(self) -> None:
-        request, closing = self._wait()
+    def _may_append(self) -> bool:
+        """Whether it suffices to append the new steps to the tail."""
+        if self._tail is None or self._tail.is_full or time.monotonic() >= self._next_transaction:
+            return False
+        return self.queue.has_new and not (self.queue.has_notes or self._unsaved_axes or self.trouble)
+
+    def _append(self) -> None:
+        start, steps = time.thread_time(), self.queue.take_new()
+        try:
+            if self._tail is not None:
+                self._tail.append(steps)
+            self._pause((time.thread_time() - start) / max(1, sum(len(each.steps) for _, each in steps)))
+        except (
+            Exception
+        ):  # the steps are still in the queue, and a transaction will tell what is wrong with them
+            self._close_tail()
+            self._next = time.monotonic() + MAX_PAUSE_SECONDS
+        self.seconds += time.thread_time() - start
+
+    def _store_next(self, request: int, *, closing: bool) -> None:
         start = time.thread_time()
         steps = self._try_to_store()
         seconds = time.thread_time() - start
         self.seconds += seconds
         if steps:
             self._pause(seconds / steps)
+            self._next_transaction = time.monotonic() + (0.0 if self._tail is None else MAX_TAIL_SECONDS)
         if closing:
             self._release()
         with self.queue.changed:
@@ -154,12 +184,19 @@ class WriterThread:
         """Wait for a request, for a queued step after the pause, or for the next heartbeat."""
         with self.queue.changed:
             while self._requested == self._done:
-                idle = not (len(self.queue) or self.trouble)
-                rest = self._next + (HEARTBEAT_SECONDS if idle else 0.0) - time.monotonic()
+                rest = self._next_work() - time.monotonic()
                 if rest <= 0:
                     break
                 self.queue.changed.wait(rest)
             return self._requested, self._closing
+
+    def _next_work(self) -> float:
+        """When there is something to do, by `time.monotonic`."""
+        if self.trouble or self.queue.has_new or self.queue.has_notes:
+            return self._next
+        if len(self.queue):  # all of it is in the tail, unless that has failed
+            return self._next if self._tail is None else self._next_transaction
+        return self._next + HEARTBEAT_SECONDS
 
     def _try_to_store(self) -> int:
         """Return how many steps were stored, at least 1; 0 after a failure. Every error ends here."""
@@ -171,10 +208,12 @@ class WriterThread:
             batch = self.queue.take()
             store.save(batch, axes)
             self._mark_saved(axes)
+            self._forget_tail(batch.last_number)
             return max(batch.step_count, 1)
         except TakenOverError:
             self._handle_failure(TakenOverError("another process has taken over the file"))
             self._ended = True
+            self._close_tail()
             self.queue.close()
         except (OSError, sqlite3.Error, LeadlineError) as error:
             self.queue.put_back(batch)
@@ -190,7 +229,28 @@ class WriterThread:
         store.continue_from(self._progress)
         self.info, self.last_step, self._resume = store.info, store.last_step, True
         self._store = store
+        self._open_tail(store)
         return store
+
+    def _open_tail(self, store: RunStore) -> None:
+        """Start a tail, except where several machines may write: a file that SQLite cannot share has none."""
+        self._close_tail()
+        if not store.no_wal_reason:
+            with contextlib.suppress(OSError):
+                self._tail = TailWriter(self.path, self._owner.token)
+                store.has_tail = True
+
+    def _forget_tail(self, stored: int) -> None:
+        try:
+            if self._tail is not None:
+                self._tail.forget(stored)
+        except OSError:
+            self._close_tail()
+
+    def _close_tail(self) -> None:
+        if self._tail is not None:
+            self._tail.close()
+            self._tail = None
 
     def _mark_saved(self, axes: dict[str, tuple[str, ...]]) -> None:
         self.trouble, self._retry = "", MIN_RETRY_SECONDS
@@ -219,6 +279,9 @@ class WriterThread:
         with contextlib.suppress(sqlite3.Error, OSError, TakenOverError):
             if self._store is not None:
                 self._store.release()
+                if self._tail is not None:
+                    self._tail.remove()
+        self._close_tail()
         self._close_store()
         self.queue.close()
 
