@@ -9,6 +9,7 @@ import subprocess
 import pytest
 from msgspec.structs import replace
 
+from benchmarks.agent_policy.policy import keys_of
 from leadline.cli.program_repair import object_to
 from leadline.records import Rehearsal
 from tests.support import reports as samples
@@ -108,6 +109,31 @@ def test_a_healthy_program_has_nothing_to_fix(diff, run):
 def test_steps_are_for_programs_only(run):
     assert "only they have a loop" in run("check", "nets.py:healthy", "--steps", "8").err
     assert "only they have a loop" in run("fix", "nets.py:healthy", "--steps", "8").err
+
+
+MISTAKES = {
+    "D909": ("loss = crit", "loss = -crit"),
+    "T816": (CLEAR, ""),
+    "I309": ("model(inputs)", "model(inputs).softmax(1)"),
+    "D911": ("torch.randint(0, 3, (64,))", "torch.zeros(64, dtype=torch.long)"),
+    "I304": ("criterion = ", "for each in model.parameters():\n    nn.init.zeros_(each)\ncriterion = "),
+}
+# Heuristic: words of English have about four characters per token, code and numbers about three.
+CHARACTERS_PER_TOKEN = 3
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("code", MISTAKES)
+def test_an_agent_reads_cause_place_change_and_commands_in_a_few_hundred_tokens(run, tmp_path, code):
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "train.py").write_text(PROGRAM.replace(*MISTAKES[code]))
+    steps = ("--steps", "16") if code.startswith("T") else ()
+    said = run("check", "train.py", "--format", "agent", *steps).out
+    assert f"cause: {code} " in said
+    assert {"verdict", "measured", "evidence", "file", "change", "fix", "recheck"} <= keys_of(said).keys()
+    assert re.fullmatch(r"train\.py:\d+", keys_of(said)["file"])
+    assert len(said) / CHARACTERS_PER_TOKEN < 600
 
 
 # What the changed program must show.

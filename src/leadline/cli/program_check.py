@@ -76,9 +76,10 @@ def check_step(case: Case, lines: LoopLines, settings: CheckSettings) -> Program
 
 
 def _with_lines(report: Report, lines: Mapping[str, tuple[Source, ...]]) -> Report:
-    """The report with the places of the loss and the optimizer, which are outside of the model."""
+    """The report with the places of the loss and the optimizer, and of a model without a class of the user's."""
     places = {what: lines[what][0] for what in ("the loss", "the optimizer") if what in lines}
-    return replace(report, sources={**report.sources, **places})
+    model = {"": lines["the model"][0]} if "the model" in lines else {}
+    return replace(report, sources={**model, **report.sources, **places})
 
 
 def with_loop(report: Report, followed: FollowedProgram[Any]) -> Report:
