@@ -88,12 +88,7 @@ def shares(bugs: Sequence[Bug], results: Results, answers: Answers) -> tuple[int
 
 
 def render(results: Results) -> str:
-    """Both halves in one table if every script was measured, and every case that was."""
-    measured = [bug for bug in BUGS if bug.key in results["cases"]]
-    summary = _summary(results)
-    if len(measured) < len(BUGS):
-        amount = f"{len(measured)} of {len(BUGS)}"
-        summary = f"So far {amount} scripts have a result. No share is stated before all have one."
+    """The shares of both halves, what happens to healthy scripts, and every case that was measured."""
     cells = [_row(bug, results) for bug in BUGS if bug.key in results["cases"] or bug.key in _first(results)]
     header = [
         "script and mistake",
@@ -106,8 +101,18 @@ def render(results: Results) -> str:
         "right",
     ]
     where = f"{results['machine']['cpu']}; torch {results['machine']['torch']}; one thread."
-    parts = [summary, _healthy_words(results), table(header, cells), where]
+    parts = [_progress(results), _summary(results), _healthy_words(results), table(header, cells), where]
     return "\n\n".join(part for part in parts if part)
+
+
+def _progress(results: Results) -> str:
+    measured = sum(bug.key in results["cases"] for bug in BUGS)
+    if measured == len(BUGS):
+        return ""
+    amount = f"{measured} of {len(BUGS)}"
+    return (
+        f"So far {amount} scripts have a later answer. No share of a half is stated before all of it has one."
+    )
 
 
 def _first(results: Results) -> Answers:
@@ -120,13 +125,11 @@ def _summary(results: Results) -> str:
         "held out": [bug for bug in BUGS if bug.is_held_out],
         "all": BUGS,
     }
-    rows = []
-    for name, bugs in halves.items():
-        count, before, after = shares(bugs, results, results["cases"])
-        firsts, _, first = shares(bugs, results, _first(results))
-        rows.append(
-            [name, str(count), _part(before, count), _part(first, firsts), f"**{_part(after, count)}**"]
-        )
+    rows = [
+        [name, str(len(bugs)), *_cells(bugs, results, _first(results)), f"**{later}**"]
+        for name, bugs in halves.items()
+        for _, later in [_cells(bugs, results, results["cases"])]
+    ]
     header = [
         "scripts",
         "number",
@@ -135,6 +138,14 @@ def _summary(results: Results) -> str:
         "right after the later answers",
     ]
     return table(header, rows)
+
+
+def _cells(bugs: Sequence[Bug], results: Results, answers: Answers) -> tuple[str, str]:
+    """How many of some scripts are right untouched, and after these answers, if all of them have one."""
+    count, before, after = shares(bugs, results, answers)
+    if count < len(bugs):
+        return f"{count} measured", f"{count} measured"
+    return _part(before, count), _part(after, count)
 
 
 def _healthy_words(results: Results) -> str:
@@ -158,14 +169,14 @@ def _row(bug: Bug, results: Results) -> list[str]:
         _score(known["untouched"]),
         *_answer(first),
         *_answer(later),
-        "yes" if later is not None and is_right(later["followed"], bug.program, results) else "no",
+        "-" if later is None else "yes" if is_right(later["followed"], bug.program, results) else "no",
     ]
 
 
 def _answer(case: dict[str, Any] | None) -> tuple[str, str]:
     """The causes whose diffs were applied, or the one without a diff, and the score."""
     if case is None:
-        return "not asked", "-"
+        return "not measured", "-"
     rounds = case.get("rounds", [case])
     words = [
         f"{_cause(each)}, {'diff' if each['applied'] else 'no diff'}" for each in rounds if each["applied"]
@@ -179,7 +190,7 @@ def _cause(step: dict[str, Any]) -> str:
 
 
 def _part(part: int, whole: int) -> str:
-    return f"{part} ({part / whole:.0%})".replace("%", " %") if whole else "-"
+    return f"{part} ({part / whole:.0%})".replace("%", " %")
 
 
 def _score(value: float | None) -> str:

@@ -39,16 +39,22 @@ def test_a_script_is_right_if_it_comes_near_its_healthy_twin():
     assert page.shares(BUGS, found, found["cases"]) == (len(BUGS), 0, len(BUGS))
 
 
+def total(found):
+    return next(line for line in page.render(found).splitlines() if line.startswith("| all |"))
+
+
 def test_no_share_is_stated_before_every_script_has_a_result():
-    assert f"So far 3 of {len(BUGS)} scripts" in page.render(results(1.0, 3))
-    assert "right after the later answers" in page.render(results(1.0, len(BUGS)))
+    some, every = results(1.0, 3), results(1.0, len(BUGS))
+    assert f"So far 3 of {len(BUGS)} scripts" in page.render(some)
+    assert "3 measured" in total(some)
+    assert "So far" not in page.render(every)
+    assert f"**{len(BUGS)} (100 %)**" in total(every)
 
 
 def test_the_first_answers_stand_beside_the_later_ones():
     found = results(1.0, len(BUGS))
     found["first"] = {key: {**case, "followed": 0.0} for key, case in found["cases"].items() if key in KEYS}
-    total = next(line for line in page.render(found).splitlines() if line.startswith("| all |"))
-    assert total == f"| all | {len(BUGS)} | 0 (0 %) | 0 (0 %) | **{len(BUGS)} (100 %)** |"
+    assert total(found) == f"| all | {len(BUGS)} | 0 (0 %) | 0 (0 %) | **{len(BUGS)} (100 %)** |"
 
 
 def test_first_answers_are_kept_once_and_only_if_there_are_all(monkeypatch):
