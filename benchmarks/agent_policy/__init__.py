@@ -1,6 +1,7 @@
 """A policy without any model that only follows Leadline's own "next" lines: how many broken scripts does it repair?
 
     python -m benchmarks.agent_policy run                measure what has no result yet
+    python -m benchmarks.agent_policy keep-first         keep the answers as the first ones, and measure all again
     python -m benchmarks.agent_policy forget-unapplied   drop the results of cases without a diff
     python -m benchmarks.agent_policy render             fill docs/lab-notes/agent-policy.md
 

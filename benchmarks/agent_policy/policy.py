@@ -22,6 +22,8 @@ SCRIPT = "train.py"
 FIX_BUDGET = ("--budget", "10s")
 # Heuristic: processor time; a hundred times what a script takes. Wall time would depend on what else the machine does.
 MAX_PROCESSOR_SECONDS = 900
+# Heuristic: a script has one mistake; a second and a third diff answer what is found after the first.
+MAX_ROUNDS = 3
 SCORE = re.compile(r"^score (\S+)$", re.MULTILINE)
 KEY = re.compile(r"^(\w+): (.*)$", re.MULTILINE)
 
@@ -87,30 +89,47 @@ def keys_of(text: str) -> dict[str, str]:
 
 
 def follow(source: str) -> dict[str, Any]:
-    """Check the script, run the command behind `fix`, apply the diff that it prints, and train."""
+    """Check, fix and check again as Leadline's own lines say, until no diff can be applied, and train."""
     with TemporaryDirectory() as place:
         folder = Path(place)
         (folder / SCRIPT).write_text(source, encoding="utf-8")
         subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
         start = time.perf_counter()
         untouched = score_of(folder)
-        step = _step(folder)
-        followed = score_of(folder) if step["applied"] else untouched
+        rounds: list[dict[str, Any]] = []
+        words = ["leadline", "check", SCRIPT, "--format", "agent"]
+        while len(rounds) < MAX_ROUNDS and (not rounds or rounds[-1]["applied"]):
+            rounds.append(_round(words, folder))
+            words = shlex.split(rounds[-1].pop("recheck")) or words
+        followed = score_of(folder) if rounds[0]["applied"] else untouched
         return {
             "untouched": untouched,
             "followed": followed,
-            **step,
+            **{key: rounds[0][key] for key in ("verdict", "cause", "applied")},
+            "rounds": rounds,
             "seconds": round(time.perf_counter() - start),
         }
 
 
-def _step(folder: Path) -> dict[str, Any]:
-    said = keys_of(leadline(["check", SCRIPT, "--format", "agent"], folder).out)
+def _round(words: list[str], folder: Path) -> dict[str, Any]:
+    """One check, and the diff behind its line `fix`; without one, those of the check behind its line `next`."""
+    said = keys_of(leadline(words[1:], folder).out)
+    record = _fixed(said, folder)
+    if not record["applied"] and "next" in said:
+        said = keys_of(leadline(shlex.split(said["next"])[1:], folder).out)
+        if "fix" in said:
+            record = _fixed(said, folder)
+    return record
+
+
+def _fixed(said: dict[str, str], folder: Path) -> dict[str, Any]:
+    """Run the command behind `fix`, and apply the diff that it prints."""
     record = {
         "verdict": said.get("verdict", ""),
-        "cause": said.get("cause", ""),
+        "cause": said.get("cause", said.get("doubt", "").partition(":")[0]),
         "applied": False,
         "diff": "",
+        "recheck": said.get("recheck", ""),
     }
     if "fix" not in said:
         return record

@@ -154,3 +154,30 @@ def test_a_weight_decay_is_changed_where_it_is_written(load):
     assert change.says.startswith("Set the weight decay to 0.1 in nets.py:")
     assert "weight_decay=0.1))" in change.new
     assert edit_source(Edit(action="decay", options={"most": 0.1, "spared": ("a",)}), context) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "call"), [("", "F.cross_entropy"), ("criterion = nn.CrossEntropyLoss()\n", "criterion")]
+)
+def test_a_loss_whose_line_is_not_known_is_rewritten_for_a_shift_and_not_for_the_axes_of_the_output(
+    load, before, call
+):
+    text = f"{NETS}\n\n{before}\n\ndef loss_of(logits, targets):\n    return {call}(logits, targets)\n"
+    context = make_context(load(text, "Method"))
+    shift = Edit(action="shift", options={"steps": -1, "axis": 1})
+    change = edit_source(shift, context, [Path("nets.py")])
+    assert change.new == f"    return {call}(logits[:, :-1], targets[:, 1:])\n"
+    squeeze = Edit(action="last-axis", options={"kind": "squeeze"})
+    assert edit_source(squeeze, context, [Path("nets.py")]) is None
+
+
+def test_an_optimizer_of_a_second_instance_gets_the_parameters_of_the_first(load):
+    text = NETS.replace("model = build()", "model = Method()").replace(
+        "Adam(model.parameters()", "Adam(Method().parameters()"
+    )
+    context = make_context(load(text, "Method"))
+    change = edit_source(Edit(action="train", options={"names": ()}), context, [Path("nets.py")])
+    assert "torch.optim.Adam(model.parameters(), lr=RATE)" in change.new
+    twice = text.replace("    batch =", "    other = Method()\n    batch =")
+    context = make_context(load(twice, "Method"))
+    assert edit_source(Edit(action="train", options={"names": ()}), context, [Path("nets.py")]) is None

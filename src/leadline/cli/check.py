@@ -30,9 +30,11 @@ from leadline.cli.options import (
     output_option,
     picture_options,
     rule_options,
+    steps_option,
 )
 from leadline.cli.output import at_work, emit, emit_pictures, explain_crash, look_for, say
-from leadline.cli.program_target import CommandOnPrograms, at_first_step, is_program, program_arguments
+from leadline.cli.program_check import CheckSettings, check_program
+from leadline.cli.program_target import CommandOnPrograms, is_program, program_arguments
 from leadline.config import TargetConfig
 from leadline.errors import LeadlineError
 from leadline.monitor.runfile import SUFFIX
@@ -41,6 +43,7 @@ from leadline.records import FailOn
 from leadline.records.report import Report
 from leadline.report.place import OUTSIDE_OF_MODEL
 from leadline.report.verdict import fails
+from leadline.runner.program import Program
 from leadline.targets import factory_source, is_config, load_factory, locate, move_case, show_target
 
 if TYPE_CHECKING:
@@ -95,6 +98,7 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
     epilog=examples(
         "leadline check train.py:make_case",
         "leadline check train.py -- --epochs 3",
+        "leadline check train.py --steps 64",
         "leadline check my.package:make_case --format json --output report.json",
         "leadline check train.py:make_case --html report.html --svg verdict.svg",
         f"leadline check {TRAINABLE_DEMO} --dtype bfloat16 -v",
@@ -143,6 +147,7 @@ TRAINABLE_DEMO = "leadline.lab.demo:residual_mlp"
     is_flag=True,
     help="Skip the eight forward passes that ask what the outputs depend on and what the loss rewards.",
 )
+@steps_option
 @click.option("--device", help="Move model and batch to this device, for instance cuda.")
 @click.option("--dtype", help="Convert floating-point tensors to this dtype, for instance bfloat16.")
 @column_option
@@ -166,6 +171,7 @@ def check(
     no_weights: bool,
     no_rehearsal: bool,
     no_probes: bool,
+    steps: int,
     device: str | None,
     dtype: str | None,
     columns: dict[str, str],
@@ -181,7 +187,8 @@ def check(
     checked; other options can be set there too.
 
     TARGET may also be a training program, path/file.py: its first steps are run, and what the first one trains is
-    checked. Its arguments follow `--`. To let it train on, use `leadline run`.
+    checked. Its arguments follow `--`. With --steps it is followed for a while, and its loop is judged too: cleared
+    gradients, order of the data, schedule, mode. To let it train on, use `leadline run`.
 
     TARGET may also be the config.json of a Hugging Face model. Such a model, or any other with --no-weights, is built
     without memory, and theory predicts from its initializers what would be measured.
@@ -201,12 +208,9 @@ def check(
     for target in selected:
         if not (is_config(target) or is_past_run(target) or is_program(target)):
             locate(target)
-    if any(map(is_program, selected)) and (no_weights or device or dtype):
-        raise click.UsageError(
-            "--no-weights, --device and --dtype are for factories: a program builds its own model"
-        )
-    if len(selected) > 1 and (svg or png):
-        raise click.UsageError("--svg and --png draw one verdict: name one target")
+    _refuse_mixed_options(
+        selected, is_for_factories=bool(no_weights or device or dtype), steps=steps, draws=bool(svg or png)
+    )
     settings = {target: _target_settings(context, target) for target in selected}
     look = dataclasses.replace(
         look, fail_on_by_target={name: own.fail_on for name, own in settings.items() if own.fail_on}
@@ -218,6 +222,7 @@ def check(
         rehearse=not no_rehearsal,
         probes=not no_probes,
         arguments=program_arguments(context),
+        steps=steps,
     )
     try:
         with at_work(quiet=quiet):
@@ -249,6 +254,20 @@ def check(
         (exit_code(each, look.fail_on_for(each.target)) for each in reports),
         key=[FINE, UNDECIDED, FOUND].index,
     )
+
+
+def _refuse_mixed_options(
+    selected: Sequence[str], *, is_for_factories: bool, steps: int, draws: bool
+) -> None:
+    """Raise UsageError for options that do not fit the targets."""
+    if any(map(is_program, selected)) and is_for_factories:
+        raise click.UsageError(
+            "--no-weights, --device and --dtype are for factories: a program builds its own model"
+        )
+    if steps and not all(map(is_program, selected)):
+        raise click.UsageError("--steps is for programs: only they have a loop to follow")
+    if len(selected) > 1 and draws:
+        raise click.UsageError("--svg and --png draw one verdict: name one target")
 
 
 def _target_settings(context: click.Context, target: str) -> TargetConfig:
@@ -285,15 +304,18 @@ def check_target(
     rehearse: bool = True,
     probes: bool = True,
     arguments: tuple[str, ...] = (),
+    steps: int = 0,
 ) -> Report:
     """Load and check a target; output of its code goes to stderr, so that stdout holds only the result.
 
-    A program, with these `arguments`, makes its first steps and is not seeded.
+    A program, with these `arguments`, makes its first steps, or is followed for some `steps`, and is not seeded.
 
     Findings of the checks in `drop` are ignored.
     """
     if is_program(target):
-        return _check_program(target, arguments, drop, rehearse=rehearse, probes=probes)
+        program = Program(target=target, arguments=arguments)
+        settings = CheckSettings(steps=steps, rehearse=rehearse, probes=probes, drop=drop)
+        return check_program(program, settings).report
     # Imported here so that a wrong target is reported without waiting for torch.
     import torch
 
@@ -316,19 +338,6 @@ def check_target(
     places = dict.fromkeys(("", *OUTSIDE_OF_MODEL), source) if source else {}
     sources = {**places, **report.sources}
     return ignore_checks(replace(report, target=target, sources=sources), drop)
-
-
-def _check_program(
-    target: str, arguments: tuple[str, ...], drop: Collection[str], *, rehearse: bool, probes: bool
-) -> Report:
-    def check_step(case: Case) -> Report:
-        # Imported here because the program may set what torch reads when it is imported.
-        from leadline.checks._diagnosis import check_case, ignore_checks
-
-        report = check_case(case, rehearse=rehearse, probes=probes)
-        return ignore_checks(replace(report, target=target), drop)
-
-    return at_first_step(target, arguments, check_step)
 
 
 def predict_target(

@@ -24,15 +24,18 @@ from leadline.cli.options import (
     html_option,
     output_option,
     progress_bar,
+    steps_option,
 )
 from leadline.cli.output import emit, explain_crash, look_for, say
-from leadline.cli.program_target import CommandOnPrograms, at_first_step, is_program, program_arguments
+from leadline.cli.program_repair import repair_program
+from leadline.cli.program_target import CommandOnPrograms, is_program, program_arguments
 from leadline.errors import LeadlineError
 from leadline.fixes import all_fixes
 from leadline.fixes._engine.source_edits import apply_source_edits
 from leadline.records.repair import RepairReport, SourceEdit
 from leadline.report.look import REPAIR_FORMAT_NAMES
 from leadline.report.snippet import put_together, split_imports
+from leadline.runner.program import Program
 from leadline.targets import load, locate, move_case, show_target, source_file
 from leadline.tracer.sources import repository_root
 
@@ -50,6 +53,7 @@ DEMO = "leadline.lab.demo:deep_mlp"
     epilog=examples(
         "leadline fix train.py:make_case",
         "leadline fix train.py -- --epochs 3",
+        "leadline fix train.py --steps 64 --diff",
         "leadline fix train.py:make_case --budget 5m --diff | git apply",
         "leadline fix my.package:make_case --recipe recipe.json --save repaired.safetensors",
         "leadline fix train.py:make_case --format json --output repair.json --html repair.html",
@@ -83,6 +87,7 @@ DEMO = "leadline.lab.demo:deep_mlp"
     show_default=True,
     help="Seed of torch before the factory runs.",
 )
+@steps_option
 @click.option("--device", help="Move model and batch there, for instance cuda.")
 @click.option("--dtype", help="Change floating-point tensors to this type, for instance bfloat16.")
 @detail_options
@@ -99,6 +104,7 @@ def fix(
     output: Path | None,
     page: Path | None,
     seed: int,
+    steps: int,
     device: str | None,
     dtype: str | None,
     quiet: bool,
@@ -111,17 +117,27 @@ def fix(
     while next to the untreated model, with the same batches, seeds and optimizer. It is verified only if it ends lower.
     Your files are not changed: --diff prints the change, --recipe writes the edits, and --save writes the weights.
 
+    A program is also changed in its own lines where a finding means exactly one place (the sign of the loss, a
+    `detach`, with --steps a missing `zero_grad`). Such a change is proved by running the changed program again.
+
     Exit codes: 0 the model trains after the fix, or needed none; 1 not repaired; 2 wrong usage or error; 3 undecided.
     """
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     if not is_program(target):
+        if steps:
+            raise click.UsageError("--steps is for programs: only they have a loop to follow")
         locate(target)
     elif device or dtype:
         raise click.UsageError("--device and --dtype are for factories: a program builds its own model")
     try:
         with progress_bar(quiet=quiet) as progress:
             repair = (
-                repair_program(target, program_arguments(context), budget, progress=progress)
+                repair_program(
+                    Program(target=target, arguments=program_arguments(context)),
+                    budget,
+                    steps=steps,
+                    progress=progress,
+                )
                 if is_program(target)
                 else repair_target(target, budget, seed, device, dtype, progress=progress)
             )
@@ -140,7 +156,7 @@ def fix(
         emit(repair.recipe.to_json() + "\n", recipe)
     if save is not None:
         _save(repair, save)
-    if diff and not repair.code:
+    if diff and not (repair.code or record.source):
         outcome = REPAIR_FORMATS["text"](repair.report, replace(look, detail="verdict", color=False))
         say(
             f"No diff, because there is no change to make: {outcome.strip()}\nWithout --diff, you see what was tried."
@@ -195,19 +211,6 @@ def repair_target(
         path, _ = source_file(target)
         files = () if path is None else (path,)
         return repair(case, budget, fixes=all_fixes(), progress=progress, factory=build, files=files)
-
-
-def repair_program(
-    target: str, arguments: tuple[str, ...], budget: str | None, *, progress: Progress | None = None
-) -> Repair:
-    """Run the first steps of a program, and repair what the first one trains."""
-
-    def repair_step(case: Case) -> Repair:
-        from leadline.fixes._engine.repair import repair  # the program has imported torch
-
-        return repair(case, budget, fixes=all_fixes(), progress=progress, files=(Path(target).resolve(),))
-
-    return at_first_step(target, arguments, repair_step)
 
 
 def _save(repair: Repair, path: Path) -> None:

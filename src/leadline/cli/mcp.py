@@ -29,6 +29,8 @@ from leadline.text import cut
 # Heuristic: an agent waits for minutes, not for hours; a search for a fix has its own, smaller budget.
 MAX_TOOL_SECONDS = 900
 MAX_FIX_SECONDS = 300
+# Heuristic: run checks look at the last 32 steps; more than some windows of them only take time.
+MAX_FOLLOWED_STEPS = 512
 # Heuristic: a diff of a large file still fits, and no answer fills the context of an agent.
 MAX_ANSWER_LENGTH = 24_000
 DATA_SUFFIXES = (SUFFIX, ".json", ".csv")
@@ -37,8 +39,9 @@ RULE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
 
 INSTRUCTIONS = """Leadline says whether a PyTorch training will work, why not, and what fixes it.
 Call check on the training program first. If the answer has a line `fix`, call fix: it returns a diff that was proved by
-a short training. Apply the diff, then call check again until there is no `cause`. Call explain on a code that you do
-not know. No tool changes a file. The programs that may be run were named by the user."""
+a short training or by running the changed program. Apply the diff, then call check again until there is no `cause`. If
+it has a line `next`, call check with the steps of that line: it follows the loop. Give the same steps to fix. Call
+explain on a code that you do not know. No tool changes a file. The programs that may be run were named by the user."""
 
 
 @click.command(
@@ -187,26 +190,32 @@ def _telling(tool: Callable[..., str], error_kind: type[Exception]) -> Callable[
     return call
 
 
+def _followed(steps: int) -> tuple[str, ...]:
+    return ("--steps", str(min(steps, MAX_FOLLOWED_STEPS))) if steps > 0 else ()
+
+
 class AgentTools:
     """The tools. The first line of each docstring is what an agent reads; every answer is text."""
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
 
-    def check(self, target: str) -> str:
+    def check(self, target: str, steps: int = 0) -> str:
         """Check a training program (train.py), a factory (train.py:make_case), a Hugging Face config.json, a run file
-        or a log. Returns verdict, causes with file and line, what to change, and the command that fixes it."""
-        return self._run("check", self._workspace.target(target), "--format", "agent")
+        or a log. Returns verdict, causes with file and line, what to change, and the command that fixes it. With steps,
+        a program is followed for so many steps (64 are enough), and its loop is judged too."""
+        return self._run("check", self._workspace.target(target), "--format", "agent", *_followed(steps))
 
     def run_check_only(self, program: str) -> str:
         """Run the first steps of a training program, as `leadline run --check-only`, and return the verdict."""
         return self._run("run", "--check-only", "--format", "agent", self._workspace.target(program))
 
-    def fix(self, target: str, seconds: int = 60) -> str:
-        """Search for a change after which the program trains, prove it by a short training, and return it as a diff
-        for `git apply`. Changes no file."""
-        budget = f"{min(max(seconds, 1), MAX_FIX_SECONDS)}s"
-        return self._run("fix", self._workspace.target(target), "--format", "agent", "--budget", budget)
+    def fix(self, target: str, seconds: int = 60, steps: int = 0) -> str:
+        """Search for a change after which the program trains, prove it by a short training or by running the changed
+        program, and return it as a diff for `git apply`. With steps, mistakes of the loop are fixed too. Changes no
+        file."""
+        words = ("--budget", f"{min(max(seconds, 1), MAX_FIX_SECONDS)}s", *_followed(steps))
+        return self._run("fix", self._workspace.target(target), "--format", "agent", *words)
 
     def explain(self, code: str) -> str:
         """Explain a check or a fix by its code or name (D902, learning-rate): what it measures, when it is wrong."""

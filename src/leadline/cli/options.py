@@ -73,6 +73,11 @@ def format_option(command: Command) -> Command:
     )
 
 
+def steps_option(command: Command) -> Command:
+    text = "Let a program make this many steps under a watch, and judge its loop too [default: only its first step]."
+    return click.option("--steps", type=click.IntRange(min=0), default=0, metavar="N", help=text)(command)
+
+
 def color_option(command: Command) -> Command:
     return click.option("--no-color", is_flag=True, help="Print without colors, also in a terminal.")(command)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import click
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from leadline.case import Case
     from leadline.monitor.watch import Watch
     from leadline.runner.attachment import Attachment
+    from leadline.runner.loop_places import LoopLines, LoopPlaces, StepLimit
     from leadline.runner.step_check import FoundStep
 
 T = TypeVar("T")
@@ -63,42 +65,91 @@ def at_first_step(target: str, arguments: tuple[str, ...], work: Callable[[Case]
     The case has the batches of all these steps. What the program prints goes to stderr. Its own errors are passed on
     with a note, unless they come after the first step.
     """
-    program = Program(target=target, arguments=arguments)
+    return follow_program(Program(target=target, arguments=arguments), lambda case, _: work(case)).result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedProgram(Generic[T]):
+    """What was done at the first step of a program, and what its loop was seen to do."""
+
+    result: T
+    lines: LoopLines
+    alerts: tuple[Alert, ...] = ()
+    """What the run checks raised in the steps that were followed, and what has not cleared since."""
+    steps: int = 0
+    """Steps of the program's own loop that were followed."""
+    seed: int = 0
+    """Torch's seed when the program began."""
+
+
+def follow_program(
+    program: Program, work: Callable[[Case, LoopLines], T], steps: int = 0, seed: int | None = None
+) -> FollowedProgram[T]:
+    """Do the work at the program's first step, let it make this many steps under a watch, and stop it.
+
+    The work gets the Case of the step, and the lines that led to it. With 0 steps the program is stopped at the first.
+    One that ends before its last step is followed to its end. `seed` is that of an earlier run, which this one repeats.
+    """
     locate_program(program)
     audience = SilentAudience()
     attachments: list[Attachment] = []
     failure: Exception | None = None
+    places: list[LoopPlaces] = []
+    limits: list[StepLimit] = []
+    seeds: list[int] = []
 
     def attach() -> None:
-        from leadline.runner.attachment import Attachment, RunSettings  # the program has imported torch
+        # The program has imported torch.
+        import torch
 
-        settings = RunSettings(is_watched=False, stops_after_check=True, batches=DEFAULT_BATCHES)
-        attachments.append(Attachment(settings, audience, work))
+        from leadline.runner.attachment import Attachment, RunSettings
+        from leadline.runner.loop_places import LoopPlaces, StepLimit
+
+        if seed is not None:
+            torch.manual_seed(seed)
+        seeds.append(torch.initial_seed())
+
+        settings = RunSettings(is_watched=steps > 0, stops_after_check=steps == 0, batches=DEFAULT_BATCHES)
+        places.append(LoopPlaces())  # before the attachment, which works in the first steps
+        attachments.append(Attachment(settings, audience, lambda case: work(case, places[0].lines)))
+        if steps:
+            limits.append(StepLimit(steps))
 
     with redirect_stdout(sys.stderr), _borrowed_main():
         on_import_of_torch(attach)
         become_main(program)
         try:
-            _run(program)
+            _run(program, attachments)
         except Exception as error:
             failure = error
         finally:
-            for each in attachments:
-                each.close()
-    attachment = attachments[0] if attachments else None
-    if failure is not None and not (attachment is not None and attachment.has_worked):
+            for attachment in attachments:
+                attachment.close()
+            for place in places:
+                place.close()
+            for limit in limits:
+                limit.close()
+    if failure is not None and not any(each.has_worked for each in attachments):
         raise failure
-    result: T = _result(program, attachment)
-    return result
+    result: T = _result(program, attachments[0] if attachments else None)
+    return FollowedProgram(
+        result=result,
+        lines=places[0].lines,
+        alerts=tuple(audience.standing.values()),
+        steps=sum(limit.steps for limit in limits),
+        seed=seeds[0],
+    )
 
 
-def _run(program: Program) -> None:
+def _run(program: Program, attachments: Sequence[Attachment]) -> None:
+    """Run the program; what ends it after its first step was checked does not undo the check."""
     try:
         execute(program)
     except ProgramStop:
         pass
     except SystemExit as stop:
-        if stop.code not in (None, 0):
+        has_worked = any(each.has_worked for each in attachments)
+        if stop.code not in (None, 0) and not has_worked:
             raise InputError(
                 expected="a program that makes a step",
                 got=f"{program.name}, which ended itself before (SystemExit, code {stop.code!r})",
@@ -106,7 +157,9 @@ def _run(program: Program) -> None:
             ) from stop
     except Exception as error:
         if not has_advice(error):
-            known = f"{program.name} raised this error before its first step was checked"
+            has_worked = any(each.has_worked for each in attachments)
+            when = "while its steps were followed" if has_worked else "before its first step was checked"
+            known = f"{program.name} raised this error {when}"
             add_advice(error, known, f"change the line above until python {program.target} runs")
         raise
 
@@ -142,13 +195,20 @@ class SilentAudience:
 
     def __init__(self) -> None:
         self.found, self.shows_progress = "", False
+        self.standing: dict[str, Alert] = {}
+        """By code, the alerts that have not cleared."""
 
     def checking(self, step: FoundStep, seconds: float) -> None:
         self.found = describe(step)
 
     def checked(self, step: FoundStep, report: Report) -> None: ...
     def not_checked(self, step: FoundStep, reason: str) -> None: ...
-    def alerted(self, alert: Alert) -> None: ...
+    def alerted(self, alert: Alert) -> None:
+        if alert.state == "raised":
+            self.standing[alert.code] = alert
+        else:
+            self.standing.pop(alert.code, None)
+
     def stepped(self, watch: Watch) -> None: ...
     def silenced(self) -> AbstractContextManager[None]:
         return nullcontext()  # stdout already goes to stderr

@@ -60,7 +60,7 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
     alerts, active = run.alerts(), run.standing
     if not alerts:  # its writer may not have run the checks
         alerts, active = _replay(_last_samples(run))
-    findings = [*map(_finding, active), *_past_findings(alerts, active)]
+    findings = [*map(finding_of, active), *_past_findings(alerts, active)]
     last_check = Report.from_json(run.report(run.reports[-1])) if run.reports else None
     report = last_check or _without_pass(run.info.model, run.info.parameters, course, _blindness(run))
     known = {
@@ -92,7 +92,7 @@ def judge_samples(
         alarms=len(_checks_for(recorded)),
         progress="" if learning.state == "short" else learning.sentence,
     )
-    findings = _with_learning([*map(_finding, active), *_past_findings(alerts, active)], learning, norms)
+    findings = _with_learning([*map(finding_of, active), *_past_findings(alerts, active)], learning, norms)
     report = _with_course(_without_pass(model, 0, course), course, recorded)
     return _with_verdict(report, findings, drop, learning)
 
@@ -188,7 +188,7 @@ def _with_verdict(
         findings=counted,
         ignored=(*report.ignored, *(each for each in every if each.code in drop)),
         verdict=_verdict(report, counted, learning),
-        rules=(*_check_rows(counted), *report.rules),
+        rules=(*run_check_rows(counted), *report.rules),
         confidence=None,  # the calibration holds for checks before training only
     )
     return replace(judged, reason=sentence(judged))
@@ -210,7 +210,8 @@ def _verdict(report: Report, findings: Iterable[Finding], learning: Learning) ->
     return "poor" if "warning" in severities else "trains"
 
 
-def _finding(alert: Alert) -> Finding:
+def finding_of(alert: Alert) -> Finding:
+    """Return what an alert says as a finding."""
     since = f"; since step {alert.since}" + (f", rank {alert.rank}" if alert.rank else "")
     return Finding(
         code=alert.code,
@@ -244,7 +245,7 @@ def _past_findings(alerts: Sequence[Alert], active: Collection[Alert]) -> list[F
             if step != alert.step and (alert.code, alert.rank, step) in raised:
                 continue  # it grew more severe and was raised again
             until = "over when the run was resumed" if step is None else f"over at step {step}"
-            finding = _finding(alert)
+            finding = finding_of(alert)
             findings.append(replace(finding, severity="info", message=f"{finding.message} ({until})"))
     return findings
 
@@ -254,7 +255,8 @@ def _checks_for(recorded: Collection[str]) -> list[Check]:
     return [each for each in run_checks() if any(name in recorded for name in each.needs)]
 
 
-def _check_rows(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
+def run_check_rows(findings: Sequence[Finding]) -> tuple[CheckRow, ...]:
+    """Return all run checks; those with a finding have their page."""
     codes = {finding.code for finding in findings}
     return tuple(
         CheckRow(

@@ -50,6 +50,8 @@ class Report(Printable, frozen=True, kw_only=True):
 
     course: RunSummary | None = None
     """How the training went, if this is about one that has run; None: about one pass."""
+    followed_steps: int = 0
+    """Steps of the program's own loop that were followed after the check; 0: its loop was not asked."""
 
     unsaved_trace: Unsaved | UnsetType = UNSET
     """Holds `trace`, which is in no file."""

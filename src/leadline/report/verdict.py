@@ -106,6 +106,12 @@ def _training_questions(report: Report) -> dict[str, bool]:
         questions["first steps" if rehearsal is None else plural(rehearsal.steps, "step")] = (
             rehearsal is not None
         )
+    if report.followed_steps:
+        return {
+            **questions,
+            "other batches": True,
+            f"your loop ({plural(report.followed_steps, 'step')})": True,
+        }
     return {**questions, "other batches": _saw_other_batches(profile.rehearsal), "your loop": False}
 
 

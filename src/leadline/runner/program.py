@@ -34,6 +34,8 @@ class Program:
     target: str
     arguments: tuple[str, ...] = ()
     is_module: bool = False
+    text: str | None = None
+    """Source that is run instead of the script's own, under its name; None: the script as it is."""
 
     @property
     def name(self) -> str:
@@ -164,8 +166,12 @@ def execute(program: Program) -> None:
         runpy._run_module_as_main(program.target)  # type: ignore[attr-defined]
         return
     path = main.__dict__["__file__"]
-    with io.open_code(path) as file:
-        source = file.read()
+    source: str | bytes
+    if program.text is not None:
+        source = program.text
+    else:
+        with io.open_code(path) as file:
+            source = file.read()
     exec(compile(source, path, "exec", dont_inherit=True), main.__dict__)
 
 

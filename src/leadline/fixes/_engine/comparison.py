@@ -91,11 +91,17 @@ def quarter_length(losses: Sequence[float]) -> int:
 
 
 def learns(losses: Sequence[float]) -> bool:
-    """Whether the last quarter is lower than the first by more than `MIN_GAIN_SIGMAS` standard errors of the two."""
+    """Whether the last quarter is lower than the first by more than `MIN_GAIN_SIGMAS` standard errors of the two.
+
+    A loss that falls to its floor within the first quarter scatters there as far as it falls. It counts as learning if
+    every loss of the last quarter is below `MAX_SHARE_AFTER_FALL` of the first loss.
+    """
     count = quarter_length(losses)
     first, last = losses[:count], losses[-count:]
-    if not all(map(math.isfinite, losses)):
+    if not losses or not all(map(math.isfinite, losses)):
         return False
+    if max(last) < MAX_SHARE_AFTER_FALL * losses[0] and count >= MIN_ALWAYS_LOWER_STEPS:
+        return True
     fall = interquartile_mean(first) - interquartile_mean(last)
     return fall > MIN_GAIN_SIGMAS * math.hypot(_standard_error(first), _standard_error(last))
 

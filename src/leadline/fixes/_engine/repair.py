@@ -38,6 +38,7 @@ from leadline.joint_optimizer import Optimizers, as_one
 from leadline.records import Outcome, Recipe, SourceEdit, Verdict
 from leadline.records.codec import read_text
 from leadline.records.repair import RepairReport
+from leadline.records.report import Report
 from leadline.report.snippet import put_together
 from leadline.tracer.inputs import check_has_values, unwrap
 from leadline.tracer.restore import preserve_state
@@ -216,11 +217,12 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
     clock: Clock | None = None,
     factory: Factory | None = None,
     files: Sequence[Path] = (),
+    report: Report | None = None,
 ) -> Repair:
     """Search for a repair of `case` with these fixes only; see `leadline.fix`.
 
     If the case cannot be copied, `factory` builds its copies. `files` are those in which it is built; edits are shown
-    as changes of them where that is possible.
+    as changes of them where that is possible. A `report` is what a check of this case said a moment ago.
     """
     check_has_values(case.model)
     time = budget_of(budget, clock or clock_for(case))
@@ -229,19 +231,19 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
         own = replace(case, model=unwrap(case.model))
         trials = Trials(batches=batches, budget=time, progress=progress)
         try:
-            result = search(own, fixes, trials)
+            result = search(own, fixes, trials, report)
         except CopyError:
             if factory is None:
                 raise
             own = rebuildable(case, factory)
             result = search(own, fixes, trials)
-    report = _make_report(result, trials, files)
+    made = _make_report(result, trials, files)
     if apply:
         if result.edits:
-            apply_recipe(case.model, report.recipe, case.optimizer)
-        return Repair(report=report, model=case.model, optimizer=case.optimizer)
+            apply_recipe(case.model, made.recipe, case.optimizer)
+        return Repair(report=made, model=case.model, optimizer=case.optimizer)
     after = result.after.case if result.edits else copy_case(own)
-    return Repair(report=report, model=after.model, optimizer=after.optimizer)
+    return Repair(report=made, model=after.model, optimizer=after.optimizer)
 
 
 def _make_report(result: SearchResult, trials: Trials, files: Sequence[Path]) -> RepairReport:

@@ -145,9 +145,9 @@ class SearchResult:
     """Whether the model needed a repair."""
 
 
-def search(case: Case, fixes: Sequence[Fix], trials: Trials) -> SearchResult:
-    """Search for edits after which the model trains. The case itself is not changed."""
-    untreated = BaseState(context=make_context(case), losses=())
+def search(case: Case, fixes: Sequence[Fix], trials: Trials, report: Report | None = None) -> SearchResult:
+    """Search for edits after which the model trains. The case itself is not changed; a `report` of it is used again."""
+    untreated = BaseState(context=make_context(case, report), losses=())
     return Search(fixes=fixes, prover=Prover(trials=trials), untreated=untreated, base=untreated).run()
 
 

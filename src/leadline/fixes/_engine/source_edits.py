@@ -8,51 +8,25 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from leadline.fixes._engine.fix import FixContext
 from leadline.fixes._engine.lookup import last_op
-from leadline.records import Edit, Op, Source, SourceEdit
+from leadline.fixes._engine.source_files import (
+    SourceFile,
+    called_name,
+    calls_in,
+    imports_name,
+    only,
+    read_source,
+    span,
+)
+from leadline.records import Edit, Op, SourceEdit
 from leadline.tracer.sources import repository_root
 
 SEQUENTIAL = "torch.nn.modules.container.Sequential"
 PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
 """Functions that multiply queries by keys; `@` does the same."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceFile:
-    """A file of the user, and its syntax tree."""
-
-    name: str
-    """Path from the root of the repository, or the whole path outside of it."""
-    text: str
-    tree: ast.Module
-
-    def segment(self, node: ast.expr) -> str:
-        return ast.get_source_segment(self.text, node) or ast.unparse(node)
-
-    def offset(self, line: int, column: int) -> int:
-        """Position in the text; columns of a syntax tree count bytes."""
-        rows = self.text.splitlines(keepends=True)
-        before = rows[line - 1].encode()[:column].decode()
-        return sum(map(len, rows[: line - 1])) + len(before)
-
-    def replaced(self, start: int, end: int, new: str, says: str) -> SourceEdit:
-        """The change of whole lines that replaces `text[start:end]`; `{line}` in the sentence is its first line."""
-        first = self.text.count("\n", 0, start)
-        last = self.text.count("\n", 0, end)
-        rows = self.text.splitlines(keepends=True)
-        head = sum(map(len, rows[:first]))
-        tail = sum(map(len, rows[: last + 1]))
-        source = Source(file=self.name, line=first + 1)
-        return SourceEdit(
-            source=source,
-            old=self.text[head:tail],
-            new=self.text[head:start] + new + self.text[end:tail],
-            says=says.format(place=source),
-        )
 
 
 def edit_source(edit: Edit, context: FixContext, files: Sequence[Path] = ()) -> SourceEdit | None:
@@ -61,30 +35,35 @@ def edit_source(edit: Edit, context: FixContext, files: Sequence[Path] = ()) -> 
     `files` are those in which the model and its optimizer may be built, besides the files of its classes.
     """
     if edit.action == "rate" and not edit.where:
-        return _only(_rate_edits(edit, context, _read_files(context, files)))
+        return only(_rate_edits(edit, context, _read_files(context, files)))
     if edit.action == "decay" and not edit.options.get("spared"):
-        return _only(_decay_edits(edit, context, _read_files(context, files)))
+        return only(_decay_edits(edit, context, _read_files(context, files)))
     if edit.action == "train":
-        return _only(_optimizer_edits(context, _read_files(context, files)))
+        optimizer = context.trace.optimizer
+        return (
+            None
+            if optimizer is None
+            else only(whole_model_edits(optimizer.name, _read_files(context, files)))
+        )
     if edit.action == "register":
-        return _only(_registered_lists(edit, _read_files(context, files)))
+        return only(_registered_lists(edit, _read_files(context, files)))
     if edit.action in ("last-axis", "log-softmax"):
-        return _only(_loss_edits(edit, context))
+        return only(_loss_edits(edit, context))
     if edit.action == "shift":
-        return _only(_shift_edits(edit, context))
+        return only(_shift_edits(edit, context, _read_files(context, files)))
     if edit.action == "scale-call":
-        return _only(_scaled_products(edit, context))
+        return only(_scaled_products(edit, context))
     if edit.options.get("to") != "identity":
         return None
     if edit.action == "reroute":
         op = last_op(context, str(edit.options.get("calls")), edit.where)
-        return None if op is None else _only(_deleted_calls(context, op, op.name))
+        return None if op is None else only(_deleted_calls(context, op, op.name))
     if edit.action == "swap":
         parent, _, name = edit.where.rpartition(".")
         op = last_op(context, None, edit.where)
         if op is not None and _is_users(context, parent):
-            return _only(_deleted_calls(context, op, name))
-        return _only(_deleted_elements(context, edit.where, _read_files(context, files)))
+            return only(_deleted_calls(context, op, name))
+        return only(_deleted_elements(context, edit.where, _read_files(context, files)))
     return None
 
 
@@ -97,11 +76,6 @@ def apply_source_edits(text: str, edits: Sequence[SourceEdit]) -> str:
     return "".join(rows)
 
 
-def _only(edits: Iterator[SourceEdit]) -> SourceEdit | None:
-    found = list(edits)
-    return found[0] if len(found) == 1 else None
-
-
 def _is_users(context: FixContext, path: str) -> bool:
     """Whether the module at a path has its code in the user's repository."""
     return any(each.path == path and each.source is not None for each in context.trace.modules)
@@ -111,17 +85,7 @@ def _read_files(context: FixContext, files: Sequence[Path]) -> list[SourceFile]:
     root = repository_root()
     written = [root / each.source.file for each in context.trace.modules if each.source is not None]
     paths = dict.fromkeys(path.resolve() for path in (*files, *written))
-    return [file for path in paths if (file := _read(path, root)) is not None]
-
-
-def _read(path: Path, root: Path) -> SourceFile | None:
-    try:
-        text = path.read_text(encoding="utf-8")
-        tree = ast.parse(text)
-    except (OSError, SyntaxError, ValueError):
-        return None
-    name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.as_posix()
-    return SourceFile(name=name, text=text, tree=tree)
+    return [file for path in paths if (file := read_source(path, root)) is not None]
 
 
 # A call that is replaced by its own input.
@@ -130,13 +94,13 @@ def _read(path: Path, root: Path) -> SourceFile | None:
 def _deleted_calls(context: FixContext, op: Op, name: str) -> Iterator[SourceEdit]:
     """Deletions of the call of that name in the line that made the op."""
     root = repository_root()
-    file = None if op.source is None else _read(root / op.source.file, root)
+    file = None if op.source is None else read_source(root / op.source.file, root)
     if file is None or op.source is None:
         return
     is_method = op.callable.startswith("torch.Tensor.") and op.name == name
-    for call in _calls(file.tree):
+    for call in calls_in(file.tree):
         line = op.source.line
-        if _called_name(call) != name or not call.lineno <= line <= (call.end_lineno or call.lineno):
+        if called_name(call) != name or not call.lineno <= line <= (call.end_lineno or call.lineno):
             continue
         kept = _input_of(call, is_method=is_method)
         if kept is not None:
@@ -154,16 +118,6 @@ def _input_of(call: ast.Call, *, is_method: bool) -> ast.expr | None:
     return None if isinstance(first, ast.Starred) else first
 
 
-def _calls(tree: ast.Module) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-
-
-def _called_name(call: ast.Call) -> str:
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr
-    return call.func.id if isinstance(call.func, ast.Name) else ""
-
-
 # A module that is deleted from the list of layers.
 
 
@@ -178,7 +132,7 @@ def _deleted_elements(context: FixContext, where: str, files: Sequence[SourceFil
         for node in ast.walk(file.tree):
             elements = _elements(node)
             for place, each in enumerate(elements):
-                if isinstance(each, ast.Call) and _called_name(each) == kind and len(elements) > 1:
+                if isinstance(each, ast.Call) and called_name(each) == kind and len(elements) > 1:
                     yield _without_element(file, elements, place, kind)
 
 
@@ -208,82 +162,115 @@ def _registered_lists(edit: Edit, files: Sequence[SourceFile]) -> Iterator[Sourc
     name, kind = edit.options.get("name"), edit.options.get("kind")
     literals = ast.List | ast.ListComp | ast.Dict | ast.DictComp
     for file in files:
-        prefix = "nn" if _imports_nn(file.tree) else "torch.nn"
+        prefix = "nn" if imports_name(file.tree, "nn") else "torch.nn"
         for node in ast.walk(file.tree):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, literals):
                 continue
             if [ast.unparse(each) for each in node.targets] == [f"self.{name}"]:
-                start, end = _span(file, node.value)
+                start, end = span(file, node.value)
                 new = f"{prefix}.{kind}({file.segment(node.value)})"
                 yield file.replaced(start, end, new, f"Put self.{name} into an nn.{kind} in {{place}}")
 
 
-def _imports_nn(tree: ast.Module) -> bool:
-    imports = (node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
-    return any((alias.asname or alias.name) == "nn" for node in imports for alias in node.names)
-
-
-def _optimizer_edits(context: FixContext, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
-    """Optimizers that are built from a part of a model, `model.head.parameters()`, built from all of it."""
-    optimizer = context.trace.optimizer
+def whole_model_edits(optimizer: str, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
+    """Optimizers of this name that are built from a part of a model, or from a new one, built from all of the model."""
     for file in files:
-        for call in _calls(file.tree):
-            if optimizer is None or _called_name(call) != optimizer.name or not call.args:
+        for call in calls_in(file.tree):
+            if called_name(call) != optimizer or not call.args:
                 continue
-            root = _root_of_parameters(call.args[0])
+            root = _root_of_parameters(file.tree, call.args[0])
             if root is not None:
-                start, end = _span(file, call.args[0])
-                says = f"Give all parameters of {root} to {optimizer.name} in {{place}}"
+                start, end = span(file, call.args[0])
+                says = f"Give all parameters of {root} to {optimizer} in {{place}}"
                 yield file.replaced(start, end, f"{root}.parameters()", says)
 
 
-def _root_of_parameters(node: ast.expr) -> str | None:
-    """ "model" for `model.head.parameters()`; None for anything else, also for `model.parameters()`."""
+def _root_of_parameters(tree: ast.Module, node: ast.expr) -> str | None:
+    """The name "model" for `model.head.parameters()`, and for `Model().parameters()` where `model = Model()`.
+
+    None for anything else, also for `model.parameters()`.
+    """
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.args:
         return None
     part = node.func.value
     if node.func.attr != "parameters" or isinstance(part, ast.Name):
         return None
+    if isinstance(part, ast.Call):
+        return _only_instance(tree, called_name(part))
     while isinstance(part, ast.Attribute | ast.Subscript):
         part = part.value
     return part.id if isinstance(part, ast.Name) and part.id != "self" else None
 
 
+def _only_instance(tree: ast.Module, kind: str) -> str | None:
+    """The only name to which a new object of a class is assigned."""
+    names = [
+        node.targets[0].id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Call)
+        and called_name(node.value) == kind
+    ]
+    return names[0] if len(names) == 1 else None
+
+
 # The call of a loss, with another argument or another name.
 
 
-def _loss_calls(context: FixContext) -> Iterator[tuple[Op, SourceFile, ast.Call]]:
-    """The calls of loss ops in the user's code."""
+def _loss_calls(
+    context: FixContext, files: Sequence[SourceFile]
+) -> Iterator[tuple[str, SourceFile, ast.Call]]:
+    """Names of loss ops, and the calls that made them; of an op whose line is not known, all that can have made it."""
     root = repository_root()
-    for op in context.trace.ops:
-        file = None if op.kind != "loss" or op.source is None else _read(root / op.source.file, root)
-        if file is None or op.source is None:
+    ops = dict.fromkeys((op.name, op.source) for op in context.trace.ops if op.kind == "loss")
+    for name, source in ops:
+        if source is None:
+            yield from (
+                (name, file, call)
+                for file in files
+                for call in calls_in(file.tree)
+                if called_name(call) == name or _is_criterion(file.tree, call, name)
+            )
             continue
-        for call in _calls(file.tree):
-            is_here = call.lineno <= op.source.line <= (call.end_lineno or call.lineno)
-            if _called_name(call) == op.name and is_here:
-                yield op, file, call
+        own_file = read_source(root / source.file, root)
+        for call in () if own_file is None else calls_in(own_file.tree):
+            is_here = call.lineno <= source.line <= (call.end_lineno or call.lineno)
+            if called_name(call) == name and is_here and own_file is not None:
+                yield name, own_file, call
+
+
+def _is_criterion(tree: ast.Module, call: ast.Call, op: str) -> bool:
+    """Whether the called name was assigned the loss module of an op: `nn.CrossEntropyLoss()` for cross_entropy."""
+    plain = op.replace("_", "").replace("binarycrossentropy", "bce").removesuffix("loss")
+    return any(
+        isinstance(value, ast.Call) and called_name(value).lower() == f"{plain}loss"
+        for value in _assigned(tree, ast.unparse(call.func))
+    )
 
 
 def _loss_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
-    """Changes of the one call of a loss op in the user's code."""
-    for op, file, call in _loss_calls(context):
+    """Changes of the one call of a loss op in the user's code.
+
+    Where its line is not known, the output of the model changes instead: what evaluates it reads the same output.
+    """
+    for name, file, call in _loss_calls(context, ()):
         if edit.action == "last-axis" and call.args and not isinstance(call.args[0], ast.Starred):
-            start, end = _span(file, call.args[0])
+            start, end = span(file, call.args[0])
             new = f"{_operand(file, call.args[0])}.{edit.options['kind']}(-1)"
             yield file.replaced(start, end, new, f"Write {new} in {{place}}")
-        elif edit.action == "log-softmax" and op.name == "nll_loss":
-            start, end = _span(file, call.func)
+        elif edit.action == "log-softmax" and called_name(call) == name == "nll_loss":
+            start, end = span(file, call.func)
             new = file.segment(call.func).replace("nll_loss", "cross_entropy")
             yield file.replaced(start, end, new, f"Call {new} on the logits in {{place}}")
 
 
-def _shift_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
+def _shift_edits(edit: Edit, context: FixContext, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:
     """Calls of a loss of classes in which the slices of logits and targets are added (step -1) or removed (step 1)."""
     axis, steps = edit.options.get("axis"), edit.options.get("steps")
     before = ":, " if axis == 1 else ""
     slices = (f"[{before}:-1]", f"[{before}1:]")
-    for _, file, call in _loss_calls(context):
+    for _, file, call in _loss_calls(context, files):
         given = call.args[:2]
         roots = [_sliced_root(each) for each in given]
         if len(given) < 2 or any(isinstance(each, ast.Starred) for each in given) or steps not in (-1, 1):
@@ -302,8 +289,8 @@ def _shift_edits(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
         arguments = [
             _with_root(file, each, root, text) for each, root, text in zip(given, roots, shifted, strict=True)
         ]
-        start, end = _span(file, given[0])[0], _span(file, given[1])[1]
-        between = file.text[_span(file, given[0])[1] : _span(file, given[1])[0]]
+        start, end = span(file, given[0])[0], span(file, given[1])[1]
+        between = file.text[span(file, given[0])[1] : span(file, given[1])[0]]
         yield file.replaced(start, end, between.join(arguments), says)
 
 
@@ -316,7 +303,7 @@ def _sliced_root(node: ast.expr) -> ast.expr:
 
 def _with_root(file: SourceFile, node: ast.expr, root: ast.expr, text: str) -> str:
     """The source of an argument with another root. A slice is not contiguous, so `view` becomes `reshape`."""
-    (start, end), inner = _span(file, node), _span(file, root)
+    (start, end), inner = span(file, node), span(file, root)
     methods = file.text[inner[1] : end].replace(".view(", ".reshape(")
     return file.text[start : inner[0]] + text + methods
 
@@ -335,7 +322,7 @@ def _scaled_products(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
     if not isinstance(factor, float) or not isinstance(place, int) or place >= len(alike):
         return
     source, root = alike[place].source, repository_root()
-    file = None if source is None else _read(root / source.file, root)
+    file = None if source is None else read_source(root / source.file, root)
     if file is None or source is None:
         return
     whole = {id(node.value) for node in ast.walk(file.tree) if isinstance(node, ast.Assign | ast.Return)}
@@ -345,7 +332,7 @@ def _scaled_products(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
             and _is_product(node)
             and node.lineno <= source.line <= (node.end_lineno or 0)
         ):
-            start, end = _span(file, node)
+            start, end = span(file, node)
             new = f"{file.segment(node)} * {round(factor**-2)} ** -0.5"
             new = new if id(node) in whole else f"({new})"
             yield file.replaced(start, end, new, "Scale the attention logits in {place}")
@@ -354,18 +341,13 @@ def _scaled_products(edit: Edit, context: FixContext) -> Iterator[SourceEdit]:
 def _is_product(node: ast.expr) -> bool:
     if isinstance(node, ast.BinOp):
         return isinstance(node.op, ast.MatMult)
-    return isinstance(node, ast.Call) and _called_name(node) in PRODUCTS
+    return isinstance(node, ast.Call) and called_name(node) in PRODUCTS
 
 
 def _operand(file: SourceFile, node: ast.expr) -> str:
     """The source of an expression, in parentheses where a method call would bind more tightly."""
     text = file.segment(node)
     return text if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript) else f"({text})"
-
-
-def _span(file: SourceFile, node: ast.expr) -> tuple[int, int]:
-    start = file.offset(node.lineno, node.col_offset)
-    return start, file.offset(node.end_lineno or node.lineno, node.end_col_offset or 0)
 
 
 # A learning rate or a weight decay that is rewritten.
@@ -381,11 +363,11 @@ def _rate_edits(edit: Edit, context: FixContext, files: Sequence[SourceFile]) ->
     if rates or rate is None:
         return
     for file in files:
-        given = [each.value for call in _calls(file.tree) for each in call.keywords if each.arg == "lr"]
+        given = [each.value for call in calls_in(file.tree) for each in call.keywords if each.arg == "lr"]
         given += [
             call.args[1]
-            for call in _calls(file.tree)
-            if _called_name(call) == optimizer.name and len(call.args) > 1
+            for call in calls_in(file.tree)
+            if called_name(call) == optimizer.name and len(call.args) > 1
         ]
         new = f"{rate * factor:.4g}"
         yield from _number_edits(file, given, rate, new, f"Set the learning rate to {new} in {{place}}")
@@ -400,7 +382,7 @@ def _decay_edits(edit: Edit, context: FixContext, files: Sequence[SourceFile]) -
     decay = decays.pop()
     for file in files:
         given = [
-            each.value for call in _calls(file.tree) for each in call.keywords if each.arg == "weight_decay"
+            each.value for call in calls_in(file.tree) for each in call.keywords if each.arg == "weight_decay"
         ]
         new = f"{most:.4g}"
         yield from _number_edits(file, given, decay, new, f"Set the weight decay to {new} in {{place}}")
@@ -413,7 +395,7 @@ def _number_edits(
     numbers = {id(node): node for value in given for node in _numbers(file.tree, value)}
     for node in numbers.values():
         if node.value == old:
-            yield file.replaced(*_span(file, node), new, says)
+            yield file.replaced(*span(file, node), new, says)
 
 
 def _numbers(tree: ast.Module, value: ast.expr) -> Iterator[ast.Constant]:

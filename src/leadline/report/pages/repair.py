@@ -85,7 +85,8 @@ def _headline(repair: RepairReport) -> tuple[tuple[Title, ...], str]:
 def _change(repair: RepairReport) -> str:
     """Loss and verdict before and after, in one clause each."""
     # its trial showed that the model does not learn, although the check found nothing
-    before = "DID NOT LEARN" if repair.verdict_before == "trains" else TITLES[repair.verdict_before]
+    is_flat = repair.verdict_before == "trains" and repair.trial is not None
+    before = "DID NOT LEARN" if is_flat else TITLES[repair.verdict_before]
     verdicts = f"{before} → {TITLES[repair.verdict_after]}"
     trial = repair.trial
     if trial is None or not trial.treated or not trial.untreated:
@@ -111,7 +112,7 @@ def _facts(repair: RepairReport, report_facts: FactList) -> FactList:
     budget = "" if repair.budget is None else f" of {number(repair.budget)} s"
     search = joined(f"{tried} tried", f"{len(kept)} kept", f"{number(repair.seconds)} s{budget}")
     changes = joined(*dict.fromkeys(REACH_NAMES[each.reach] for each in kept))
-    edits = joined(plural(len(repair.recipe.edits), "edit"), changes) if kept else ""
+    edits = joined(plural(len(repair.recipe.edits or repair.source), "edit"), changes) if kept else ""
     model = repair.before.profile.model
     return facts(
         Fact(label="Model", value=model, line="model", is_name=True),

@@ -50,6 +50,9 @@ from leadline.text import count, factor, growth, joined, layer_label, number, pl
 # Heuristic: large changes across one block that are named in one sentence.
 JUMPS_SHOWN = 3
 # Heuristic: checks that the commands at the end of a page explain, one line each.
+# Heuristic: twice the window of 32 steps in which run checks count what a loop does wrong.
+FOLLOWED_STEPS = 64
+PROGRAM_SUFFIX = ".py"
 CHECKS_EXPLAINED = 3
 # Findings about the step of the optimizer, whose actions name a learning rate.
 UPDATE_CODES = "U"
@@ -229,13 +232,15 @@ def next_commands(report: Report) -> list[Command]:
             if report.verdict == "undecided"
             else "shows every measurement and note"
         )
-        return [Command(line=f"{checking_command(report)} -v", purpose=purpose)] if report.target else []
+        details = [Command(line=f"{checking_command(report)} -v", purpose=purpose)] if report.target else []
+        return [*loop_commands(report), *details]
     commands = [
         Command(line=f"leadline explain {shlex.quote(code)}", purpose="explains this finding")
         for code in codes
     ]
     if _can_be_fixed(report):
-        fix = Command(line=f"leadline fix {quoted(report.target)}", purpose="finds a fix and proves it")
+        line = f"leadline fix {quoted(report.target)}{_followed(report)}"
+        fix = Command(line=line, purpose="finds a fix and proves it")
         return [fix, *commands]
     return commands
 
@@ -243,7 +248,24 @@ def next_commands(report: Report) -> list[Command]:
 def checking_command(report: Report) -> str:
     """The command that checks the same target again."""
     flags = " --no-weights" if report.profile.predicted and not report.target.endswith(".json") else ""
-    return f"leadline check {quoted(report.target)}{flags}"
+    return f"leadline check {quoted(report.target)}{flags}{_followed(report)}"
+
+
+def _followed(report: Report) -> str:
+    return f" --steps {report.followed_steps}" if report.followed_steps else ""
+
+
+def is_program(report: Report) -> bool:
+    """Whether the target is a whole program, and not a factory in it."""
+    return report.target.endswith(PROGRAM_SUFFIX)
+
+
+def loop_commands(report: Report) -> list[Command]:
+    """The command that judges the loop of a program whose first step was checked; none for other targets."""
+    if not is_program(report) or report.followed_steps:
+        return []
+    line = f"{checking_command(report)} --steps {FOLLOWED_STEPS}"
+    return [Command(line=line, purpose=f"follows its loop for {FOLLOWED_STEPS} steps")]
 
 
 def reproducing_code(report: Report) -> str:
