@@ -35,8 +35,8 @@ REFRESH_STEPS = 256
 # Heuristic: steps that are followed without a rest; of one step less, which was followed from its beginning, every one
 # must be wrong for half of them to be MIN_WRONG_STEPS.
 FOLLOWED_STEPS = 8
-# Calibrated by benchmarks/loop/cost.py: what wrappers and hooks take in a step while the ledger rests, beside the note
-# of its loss.
+# Heuristic: what wrappers and hooks take in a step while the ledger rests, beside the note of its loss. On short steps
+# it charges less than benchmarks/loop/cost.py measures.
 RESTING_COST_FACTOR = 2.0
 # Heuristic: of the last STEP_WINDOW steps, those of another optimizer with a backward pass of its own that make a game.
 MIN_ALTERNATIONS = 8
