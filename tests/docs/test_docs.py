@@ -38,7 +38,9 @@ from benchmarks.agent_policy import __main__ as agent_policy_page
 from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
 from benchmarks.result_files import fill, load
+from benchmarks.time_machine import history as time_machine_history
 from benchmarks.time_machine import page as time_machine_page
+from benchmarks.time_machine import sweep as time_machine_sweep
 from benchmarks.timing import alternate, ratio
 from benchmarks.wiring import page as wiring_page
 from benchmarks.wiring import silence as wiring_silence
@@ -79,7 +81,13 @@ PAGES = [
     ("lab-notes/first-hour.md", "first_hour", first_hour_page.render),
     ("lab-notes/wiring.md", "wiring", wiring_page.render),
     ("lab-notes/wiring.md", "wiring_silence", wiring_silence.render),
-    ("lab-notes/time-machine.md", "time_machine", time_machine_page.render),
+    (
+        "lab-notes/time-machine.md",
+        "time_machine",
+        lambda results: time_machine_page.render(
+            results, load(time_machine_sweep.RESULTS), load(time_machine_history.RESULTS)
+        ),
+    ),
     ("lab-notes/zoo.md", "zoo", zoo_page.render),
     ("lab-notes/zoo.md", "zoo_training", zoo_training.render),
 ]
