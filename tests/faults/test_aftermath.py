@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,7 +17,7 @@ from torch.nn import functional
 
 import leadline
 from leadline import Case
-from leadline.tracer.restore import random_states, restore_random
+from leadline.tracer.restore import activity_of_threads, random_states, restore_random
 from tests.support.faults.writers import Net, case_of
 
 VERBS = {
@@ -127,11 +128,20 @@ def test_another_thread_does_not_draw_the_same_numbers_twice():
     assert len(set(drawn)) == len(drawn)
 
 
+def _wait_for_rest() -> None:
+    """Wait until no other thread runs; on a busy machine a new one takes a while until it waits."""
+    before, now = None, activity_of_threads()
+    while now != before:
+        time.sleep(0.01)
+        before, now = now, activity_of_threads()
+
+
 def test_a_thread_that_waits_does_not_keep_the_random_numbers_from_being_restored():
     stop = threading.Event()
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
+        _wait_for_rest()
         before = random_states()
         expected = torch.rand(3)
         restore_random(before)
