@@ -126,7 +126,7 @@ class OuterCalls:
         if self._is_hooked:
             return
         self._is_hooked = True
-        self._inside.root, self._inside.depth = None, 0  # the hooks may have been removed inside of a call
+        self._inside.root, self._inside.depth = None, 0  # the hooks may have been removed during a call
         if _has_compiled():  # meanwhile; from now on the wrapper publishes their calls
             self._roots = weakref.WeakSet()
         for module in list(self._roots):

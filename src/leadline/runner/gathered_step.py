@@ -142,7 +142,7 @@ def _tensors_of(case: Case) -> list[Tensor]:
 
 
 def _copied(tree: Any) -> Any:
-    """The same data with copies of its tensors."""
+    """A tree of data with copies of its tensors."""
     return tree_map_only(Tensor, lambda each: each.detach().clone(), tree)
 
 

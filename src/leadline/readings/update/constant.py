@@ -161,7 +161,7 @@ class ConstantOutputs(TorchFunctionMode):
         """Some target is no certain answer: even its best prediction has a loss."""
         self._is_broken = False
         self._remaining: dict[LossTerm, list[float]] = {}
-        """Of each term and pass: the result with a constant prediction over that with the model's own."""
+        """By term, one share per pass: the result with a constant prediction over that with the model's own."""
         self._plans: dict[Any, OpPlan | None] = {}
 
     @property
