@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from benchmarks.result_files import ROOT, fill_file, load, save, table
-from benchmarks.theory_models import architectures
+from benchmarks.theory_models import architectures, half
 from leadline.readings.theory.prediction import Prediction, first_floating, predict, predict_moments
 from leadline.records import Op, Trace
 from leadline.tracer.trace import trace
@@ -118,10 +118,11 @@ def overall(cases: dict[str, Any]) -> dict[str, Any]:
 
 
 def accuracy_table(cases: dict[str, Any]) -> str:
-    header = ["architecture", "ops", "covered", "forward median", "90th", "backward median", "90th"]
+    header = ["architecture", "half", "ops", "covered", "forward median", "90th", "backward median", "90th"]
     rows = [
         [
             name,
+            half(name),
             str(case["ops"]),
             f"{100 * case['covered']:.0f} %",
             percent(case["forward"]["median"]),
@@ -132,11 +133,16 @@ def accuracy_table(cases: dict[str, Any]) -> str:
         for name, case in cases.items()
         if "error" not in case
     ]
-    whole = overall(cases)
-    rows.append(
-        [f"**median of {whole['architectures']}**", "", f"{100 * whole['covered']:.1f} %"]
-        + [percent(whole[f"{way}_{which}"]) for way in ("forward", "backward") for which in ("median", "p90")]
-    )
+    for part in ("seen", "held-out", "all"):
+        whole = overall({name: case for name, case in cases.items() if part in ("all", half(name))})
+        rows.append(
+            [f"**median of {whole['architectures']}**", part, "", f"{100 * whole['covered']:.1f} %"]
+            + [
+                percent(whole[f"{way}_{which}"])
+                for way in ("forward", "backward")
+                for which in ("median", "p90")
+            ]
+        )
     return table(header, rows)
 
 
@@ -190,7 +196,9 @@ def main() -> None:
             print(name, results["cases"][name]["error"], flush=True)
         save(NAME, results)
     fill_file(ROOT / "docs" / "explanation" / "theory.md", NAME, render(results))
-    print(overall(results["cases"]))
+    for part in ("seen", "held-out", "all"):
+        cases = {name: case for name, case in results["cases"].items() if part in ("all", half(name))}
+        print(part, overall(cases))
 
 
 if __name__ == "__main__":

@@ -19,6 +19,11 @@ LAYERS: dict[str, Case] = {
     "mv": Case(torch.mv, ((8192, 64), (64,)), draws=MANY, gradient=False),
     "inner": Case(torch.inner, ((512, 128), (512, 128)), draws=MANY),
     "addmm": Case(lambda x, b, w: torch.addmm(b, x, w), ((1024, 64), (128,), (64, 128)), draws=MANY),
+    "grouped_mm": Case(
+        lambda x, w: F.grouped_mm(x, w, offs=torch.tensor([100, 600, 700, 1024], dtype=torch.int32)),
+        ((1024, 64), (4, 64, 128)),
+        draws=MANY,
+    ),
     "baddbmm": Case(
         lambda x, b, w: torch.baddbmm(b, x, w), ((64, 32, 32), (64, 32, 32), (64, 32, 32)), draws=MANY
     ),

@@ -1,11 +1,13 @@
 """Theory: predicts the second moment of every tensor and its gradient from the recorded ops and two numbers per weight.
 
 field         a tensor as a random field: mean, second moment, and what neighbors share along each axis
+profile       `position_profile`: how the second moment differs along one axis
 signal        a tensor as a function of a Gaussian source, by its values at quadrature nodes
 quadrature    moments and kernels of such functions
 gradient      noises from the exits of a pointwise region, each times a function of the source
 moment_rule   what a moment rule is
 moments/      the rules, one file per family of ops: forward and backward
+common_tokens keys and values that read the same tokens
 write         writes into a region of a tensor, also through a view
 forward       one pass over the trace that applies them
 backward      one pass back

@@ -11,11 +11,22 @@ what is shared is a part common to all (a bias, a mean, a token type), and an up
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
+import torch
+
+from leadline.readings.theory.position_profile import (
+    PositionProfile,
+    mean_pair,
+    mean_root,
+    mixed,
+    multiplied,
+    pair_profile,
+    regrouped,
+)
 
 
 class RandomField(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -25,6 +36,8 @@ class RandomField(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     mean: float
     ms: float
     share: tuple[float, ...]
+    profile: PositionProfile | None = None
+    """How the second moment differs along one axis; None if it does not."""
 
     @property
     def var(self) -> float:
@@ -58,7 +71,104 @@ def scaled(field: RandomField, factor: float) -> RandomField:
         mean=field.mean * factor,
         ms=field.ms * square,
         share=tuple([each * square for each in field.share]),
+        profile=field.profile,
     )
+
+
+def profile_of(field: RandomField) -> PositionProfile | None:
+    """The profile of a field, if it fits its shape."""
+    profile = field.profile
+    if profile is None or profile.axis >= len(field.shape):
+        return None
+    return profile if field.shape[profile.axis] == len(profile.weights) else None
+
+
+def spread_within(field: RandomField) -> float:
+    r"""The variance relative to the squared mean, without what positions along the profile differ in their means."""
+    profile, square = profile_of(field), field.mean * field.mean
+    if square <= 0:
+        return math.inf if field.ms > 0 else 0.0
+    root = 1.0 if profile is None else mean_root(profile)
+    return max(field.ms * root * root / square - 1, 0.0)
+
+
+def reweighted(field: RandomField, by: PositionProfile | None) -> RandomField:
+    """The field times a number for each position, whose squares have the mean 1 and this profile."""
+    if by is None:
+        return field
+    factor, profile = multiplied(profile_of(field), PositionProfile(by.axis, by.weights))
+    scaled_up = RandomField(
+        shape=field.shape,
+        mean=field.mean,
+        ms=field.ms * factor,
+        share=tuple([each * factor for each in field.share]),
+        profile=profile,
+    )
+    return with_pair_share(scaled_up)
+
+
+def with_pair_share(field: RandomField) -> RandomField:
+    """The field with the share along its profile that its pairs of positions have on average."""
+    profile = field.profile
+    if profile is None or profile.pairs is None or profile.axis >= len(field.shape):
+        return field
+    share = list(field.share)
+    share[profile.axis] = field.ms * mean_pair(profile.pairs, profile.weights)
+    return RandomField(shape=field.shape, mean=field.mean, ms=field.ms, share=tuple(share), profile=profile)
+
+
+def with_pairs(field: RandomField, axis: int, pairs: torch.Tensor) -> RandomField:
+    """The field with these moments of pairs along an axis, relative to its second moment, which they correct."""
+    size, profile = pair_profile(axis, pairs)
+    if profile is None:
+        return field
+    share = tuple([each * size for each in field.share])
+    return with_pair_share(
+        RandomField(shape=field.shape, mean=field.mean, ms=field.ms * size, share=share, profile=profile)
+    )
+
+
+def pairs_of(field: RandomField, axis: int) -> torch.Tensor:
+    """The moments of pairs along an axis, relative to the second moment: given ones, or all alike."""
+    profile, n = profile_of(field), field.shape[axis]
+    along = profile if profile is not None and profile.axis == axis else None
+    if along is not None and along.pairs is not None:
+        return along.pairs
+    part = field.share[axis] / field.ms if field.ms > 0 else 0.0
+    if along is None:
+        pairs = torch.full((n, n), part, dtype=torch.float64, device="cpu")
+        pairs.diagonal().fill_(1.0)
+        return pairs
+    weights = torch.tensor(along.weights, dtype=torch.float64, device="cpu").clamp_min(0.0)
+    roots = weights.sqrt()
+    pairs = torch.outer(roots, roots)
+    even = mean_pair(pairs, along.weights)
+    pairs = pairs * (part / even if even > 0 else 0.0)
+    pairs.diagonal().copy_(weights)
+    return pairs
+
+
+def sum_profile(fields: Sequence[RandomField]) -> PositionProfile | None:
+    """The profile of a sum of independent tensors; their pairs add up."""
+    paired = [field for field in fields if (p := profile_of(field)) is not None and p.pairs is not None]
+    if not paired:
+        return mixed((field.ms, profile_of(field)) for field in fields)
+    axis = max(paired, key=lambda field: field.ms).profile.axis  # type: ignore[union-attr]
+    total = sum(field.ms for field in fields)
+    if total <= 0:
+        return None
+    pairs = torch.zeros(fields[0].shape[axis], fields[0].shape[axis], dtype=torch.float64, device="cpu")
+    for field in fields:
+        pairs.add_(pairs_of(field, axis), alpha=field.ms / total)
+    return pair_profile(axis, pairs)[1]
+
+
+def _moved_profile(field: RandomField, axes: Mapping[int, int]) -> PositionProfile | None:
+    """The profile along the new place of its axis; None if the axis is gone."""
+    profile = profile_of(field)
+    if profile is None or profile.axis not in axes:
+        return None
+    return PositionProfile(axes[profile.axis], profile.weights, profile.pairs)
 
 
 def smallest_share(shares: Iterable[float]) -> float:
@@ -108,9 +218,15 @@ def averaged(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomFi
             mean=field.mean,
             ms=ms,
             share=tuple(share.get(axis, ms) for axis in range(len(shape))),
+            profile=_moved_profile(field, {axis: axis for axis in rest}),
         )
-    shape = tuple(field.shape[axis] for axis in rest)
-    return RandomField(shape=shape, mean=field.mean, ms=ms, share=tuple(share[axis] for axis in rest))
+    return RandomField(
+        shape=tuple(field.shape[axis] for axis in rest),
+        mean=field.mean,
+        ms=ms,
+        share=tuple(share[axis] for axis in rest),
+        profile=_moved_profile(field, {axis: place for place, axis in enumerate(rest)}),
+    )
 
 
 def summed(field: RandomField, axes: Sequence[int], *, keep: bool) -> RandomField:
@@ -128,7 +244,14 @@ def broadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
         own = axis - missing
         unchanged = own >= 0 and field.shape[own] == size
         share.append(field.share[own] if unchanged else field.ms)
-    return RandomField(shape=tuple(shape), mean=field.mean, ms=field.ms, share=tuple(share))
+    kept = {own: own + missing for own, size in enumerate(field.shape) if shape[own + missing] == size}
+    return RandomField(
+        shape=tuple(shape),
+        mean=field.mean,
+        ms=field.ms,
+        share=tuple(share),
+        profile=_moved_profile(field, kept) if field.profile is not None else None,
+    )
 
 
 def unbroadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
@@ -143,7 +266,14 @@ def unbroadcast(field: RandomField, shape: Sequence[int]) -> RandomField:
         if shape[axis - missing] == 1 and field.shape[axis] != 1
     ]
     total = summed(field, summed_axes, keep=True)
-    return RandomField(shape=tuple(shape), mean=total.mean, ms=total.ms, share=total.share[missing:])
+    kept = {axis: axis - missing for axis in range(missing, len(field.shape))}
+    return RandomField(
+        shape=tuple(shape),
+        mean=total.mean,
+        ms=total.ms,
+        share=total.share[missing:],
+        profile=_moved_profile(total, kept),
+    )
 
 
 def permuted(field: RandomField, order: Sequence[int]) -> RandomField:
@@ -153,6 +283,9 @@ def permuted(field: RandomField, order: Sequence[int]) -> RandomField:
         mean=field.mean,
         ms=field.ms,
         share=tuple([field.share[axis] for axis in order]),
+        profile=_moved_profile(field, {axis: place for place, axis in enumerate(order)})
+        if field.profile is not None
+        else None,
     )
 
 
@@ -167,7 +300,23 @@ def reshaped(field: RandomField, shape: Sequence[int]) -> RandomField:
             merged = _merged_share(field, old)
             for axis in new:
                 share[axis] = field.ms if shape[axis] == 1 else merged
-    return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share))
+    profile = _reshaped_profile(field, shape) if field.profile is not None else None
+    return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share), profile=profile)
+
+
+def _reshaped_profile(field: RandomField, shape: tuple[int, ...]) -> PositionProfile | None:
+    profile = profile_of(field)
+    if profile is None or 0 in shape:
+        return None
+    for old, new in _groups(field.shape, shape):
+        if profile.axis in old and new:
+            same = [axis for axis in new if shape[axis] == field.shape[profile.axis]]
+            if same and all(field.shape[axis] == 1 for axis in old if axis != profile.axis):
+                return PositionProfile(same[0], profile.weights, profile.pairs)
+            inner = PositionProfile(profile.axis - old[0], profile.weights)
+            sizes = tuple([field.shape[axis] for axis in old]), tuple([shape[axis] for axis in new])
+            return regrouped(inner, *sizes, new[0])
+    return None
 
 
 def _merged_share(field: RandomField, axes: Sequence[int]) -> float:
@@ -203,8 +352,32 @@ def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int],
 
 def product(a: RandomField, b: RandomField) -> RandomField:
     """The field of the elementwise product of independent tensors of one shape."""
-    share = tuple(x * y for x, y in zip(a.share, b.share, strict=True))
-    return RandomField(shape=a.shape, mean=a.mean * b.mean, ms=a.ms * b.ms, share=share)
+    one, other = profile_of(a), profile_of(b)
+    paired = next((p for p in (one, other) if p is not None and p.pairs is not None), None)
+    if paired is not None:
+        even = tuple(x * y for x, y in zip(a.share, b.share, strict=True))
+        plain = RandomField(shape=a.shape, mean=a.mean * b.mean, ms=a.ms * b.ms, share=even)
+        if one is None or other is None:
+            return _with_even_factor(plain, paired, b if one is not None else a)
+        return with_pairs(plain, paired.axis, pairs_of(a, paired.axis) * pairs_of(b, paired.axis))
+    factor, profile = multiplied(one, other)
+    share = tuple(factor * x * y for x, y in zip(a.share, b.share, strict=True))
+    return RandomField(
+        shape=a.shape, mean=a.mean * b.mean, ms=factor * a.ms * b.ms, share=share, profile=profile
+    )
+
+
+def _with_even_factor(plain: RandomField, paired: PositionProfile, even: RandomField) -> RandomField:
+    """The product of a tensor with pairs and one whose positions are alike; positions stay, pairs share less."""
+    part = even.share[paired.axis] / even.ms if even.ms > 0 else 0.0
+    pairs = paired.pairs
+    if pairs is not None and part != 1.0:
+        pairs = pairs * part
+        pairs.diagonal().copy_(torch.tensor(paired.weights, dtype=torch.float64, device="cpu"))
+    profile = paired._replace(pairs=pairs)
+    return with_pair_share(
+        RandomField(shape=plain.shape, mean=plain.mean, ms=plain.ms, share=plain.share, profile=profile)
+    )
 
 
 def contracted(a: RandomField, letters_a: str, b: RandomField, letters_b: str, out: str) -> RandomField:
@@ -215,18 +388,47 @@ def contracted(a: RandomField, letters_a: str, b: RandomField, letters_b: str, o
     """
     plan = _plan(letters_a, a.shape, letters_b, b.shape, out)
     n = plan.summed
+    even, profile = _contracted_profile(a, letters_a, b, letters_b, out)
 
     def pairs(along: _Axes) -> float:
         same = pair_moment(a, along.left) * pair_moment(b, along.right)
         apart = (
             _apart(a, plan.gone.left, along.left) * _apart(b, plan.gone.right, along.right) if n > 1 else 0.0
         )
-        return n * same + n * (n - 1) * apart
+        return n * even * same + n * (n - 1) * apart
 
     # Shares that fit each other only roughly (a collapsed softmax) may make the sum negative.
     ms = max(pairs(_Axes()), 0.0)
     share = tuple([ms if along is None else pairs(along) for along in plan.along])
-    return RandomField(shape=plan.shape, mean=n * a.mean * b.mean, ms=ms, share=share)
+    return RandomField(shape=plan.shape, mean=n * a.mean * b.mean, ms=ms, share=share, profile=profile)
+
+
+def _contracted_profile(
+    a: RandomField, letters_a: str, b: RandomField, letters_b: str, out: str
+) -> tuple[float, PositionProfile | None]:
+    """What the profiles of both factors do to the sum of products at equal positions, and the profile of the result."""
+    if a.profile is None and b.profile is None:
+        return 1.0, None
+    lettered: list[tuple[str, PositionProfile]] = []
+    for field, letters in ((a, letters_a), (b, letters_b)):
+        profile = profile_of(field)
+        if profile is not None:
+            lettered.append((letters[profile.axis], profile))
+    both = set(letters_a) & set(letters_b)
+    kept = [
+        PositionProfile(out.index(letter), each.weights, None if letter in both else each.pairs)
+        for letter, each in lettered
+        if letter in out
+    ]
+    profile = None
+    for each in kept:
+        profile = multiplied(profile, each)[1]
+    factor = 1.0
+    if len(lettered) == 2 and lettered[0][0] == lettered[1][0]:
+        factor = multiplied(
+            PositionProfile(0, lettered[0][1].weights), PositionProfile(0, lettered[1][1].weights)
+        )[0]
+    return factor, profile
 
 
 class _Axes(NamedTuple):

@@ -225,6 +225,7 @@ def match_measured(signal: Signal, stats: Stats) -> Signal:
         mean=stats.mean,
         ms=stats.ms,
         share=tuple(square + (each - old.mean**2) * stretch**2 for each in old.share),
+        profile=old.profile,
     )
     nodes = None if signal.nodes is None else (signal.nodes - old.mean) * stretch + stats.mean
     return replace(signal, field=field, slope=signal.slope * stretch, nodes=nodes, noise=0.0)

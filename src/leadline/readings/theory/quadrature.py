@@ -48,6 +48,13 @@ def product_mean(f: Tensor, g: Tensor) -> float:
     return float((_weights() * f) @ g)
 
 
+def log_growth(f: Tensor) -> float:
+    r"""$\partial \ln E[f^2] / \partial \ln \sigma^2$ at $\sigma = 1$ for a source of variance $\sigma^2$."""
+    square = f.square()
+    ms = float(_weights() @ square)
+    return float((_weights() * square) @ (nodes().square() - 1)) / (2 * ms) if ms > 0 else 0.0
+
+
 def kurtosis(f: Tensor) -> float:
     """$E[f^4] / E[f^2]^2$: 3 for a Gaussian, 6 for a rectified one."""
     square = f.square()

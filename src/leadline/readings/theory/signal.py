@@ -6,14 +6,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
+import torch
 from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import RandomField, constant, mean_pair_moment
+from leadline.readings.theory.field import RandomField, constant, mean_pair_moment, profile_of, with_pairs
+from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfile, raised
 
 # Derived: below this relative variance a tensor is constant: float32 rounds at 6e-8, squared 4e-15.
 MIN_RELATIVE_VARIANCE = 1e-9
+
+# Derived: the fourth power grows with the exponent 4; a quadrature of steeper functions is not reliable.
+MAX_EXPONENT = 4.0
 
 # Heuristic: bounds the cost of the search for a common source of two tensors.
 MAX_SOURCE_EXPANSIONS = 16
@@ -39,6 +44,8 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     """The source whose elements were averaged, if the tensor is deterministic."""
     exact: bool = False
     """Whether its second moment does not fluctuate: the output of a norm."""
+    steady_ms: float = 0.0
+    """The part of the second moment that does not fluctuate, of a sum with the output of a norm in it."""
     visible_share: float | None = None
     """Share of keys that a mask leaves visible, for masked logits; a causal mask leaves a little over one half."""
     blank: float = 0.0
@@ -68,7 +75,9 @@ def source_field(signal: Signal) -> RandomField:
     """The field of the source $z$."""
     if signal.source is not None:
         return signal.source
-    return RandomField(shape=signal.field.shape, mean=0.0, ms=1.0, share=signal.correlations)
+    return RandomField(
+        shape=signal.field.shape, mean=0.0, ms=1.0, share=signal.correlations, profile=signal.field.profile
+    )
 
 
 def nodes_of(signal: Signal) -> Tensor:
@@ -81,6 +90,34 @@ def nodes_of(signal: Signal) -> Tensor:
 def slope_of(signal: Signal) -> float:
     """The coefficient of the part that is linear in the source."""
     return signal.slope if signal.nodes is None else quadrature.linear_coefficient(signal.nodes)
+
+
+def uneven_field(field: RandomField, f: Tensor, source: PositionProfile | None) -> RandomField:
+    r"""The field of $f(z)$ where the variance of $z$ has a profile: $E[f^2]$ grows like $w^e$ near $w = 1$.
+
+    With $z$ of variance $w$, $e = \partial \ln E[f^2] / \partial \ln w = E[f^2 (z^2 - 1)] / 2E[f^2]$.
+    """
+    if source is None or field.ms <= 0:
+        return field
+    exponent = min(max(quadrature.log_growth(f), -MAX_EXPONENT), MAX_EXPONENT)
+    if source.pairs is not None:
+        return with_pairs(field, source.axis, _function_pairs(field, f, source.pairs, exponent))
+    factor, profile = raised(source, exponent)
+    return replace(
+        field, ms=field.ms * factor, share=tuple(each * factor for each in field.share), profile=profile
+    )
+
+
+def _function_pairs(field: RandomField, f: Tensor, pairs: Tensor, exponent: float) -> Tensor:
+    r"""Pair moments of $f(z)$, with the orders of $\sum_k a_k^2\rho^k$ above the first counted as the second."""
+    variances = pairs.diagonal().clamp_min(MIN_WEIGHT)
+    roots = variances.sqrt()
+    rho = (pairs / torch.outer(roots, roots)).clamp(-1.0, 1.0)
+    constant_part = field.mean * field.mean / field.ms
+    linear_part = quadrature.linear_coefficient(f) ** 2 / field.ms
+    rest = max(1 - constant_part - linear_part, 0.0)
+    sizes = variances ** (exponent / 2)
+    return torch.outer(sizes, sizes) * (constant_part + rho * (linear_part + rest * rho))
 
 
 def fluctuation(signal: Signal) -> float:
@@ -97,6 +134,16 @@ def fluctuation(signal: Signal) -> float:
     kurtosis = 3.0 if signal.nodes is None else quadrature.kurtosis(signal.nodes)
     long = [axis for axis, size in enumerate(signal.field.shape) if size > 1]
     return signal.noise + (kurtosis - 1) * mean_pair_moment(square, long)
+
+
+def unsteady_share(signal: Signal) -> float:
+    r"""The share that is left of the variance of a mean square if a part $s$ of the second moment $q$ is exact.
+
+    $\mathrm{Var}\,|a + b|^2 = 4ab + 2b^2$ per feature for an exact part $a$ and a Gaussian part $b$, instead of
+    $2(a + b)^2$: the share $1 - (s/q)^2$.
+    """
+    steady = signal.field.ms if signal.exact else signal.steady_ms
+    return max(1 - (steady / signal.field.ms) ** 2, 0.0) if signal.field.ms > 0 else 1.0
 
 
 def rearranged(signal: Signal, change: Callable[[RandomField], RandomField]) -> Signal:
@@ -156,7 +203,9 @@ class Sources:
         if ms - mean * mean <= MIN_RELATIVE_VARIANCE * ms:
             return Signal(field=constant(source.shape, mean), key=-1, deterministic=True, noise=like.noise)
         share = tuple(quadrature.kernel(clean, ms, source.share))
-        field = RandomField(shape=source.shape, mean=mean, ms=ms, share=share)
+        field = uneven_field(
+            RandomField(shape=source.shape, mean=mean, ms=ms, share=share), clean, profile_of(source)
+        )
         return Signal(field=field, key=like.key, nodes=clean, source=source, noise=like.noise)
 
     def covariance(self, a: Signal, b: Signal) -> float:

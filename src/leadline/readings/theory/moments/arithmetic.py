@@ -8,8 +8,25 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import RandomField, broadcast, product, scaled, unbroadcast
-from leadline.readings.theory.gradient import Terms, gradient_field, new_noise, weighted
+from leadline.readings.theory.field import (
+    RandomField,
+    broadcast,
+    product,
+    profile_of,
+    reweighted,
+    scaled,
+    sum_profile,
+    unbroadcast,
+)
+from leadline.readings.theory.gradient import (
+    Terms,
+    gradient_field,
+    new_noise,
+    new_radial_noise,
+    radial_part,
+    radial_ratio,
+    weighted,
+)
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
@@ -19,7 +36,11 @@ from leadline.readings.theory.moment_rule import (
     single_output,
 )
 from leadline.readings.theory.moments.pointwise import MIN_MASK_VALUE, apply_pointwise, operands, pulled_back
-from leadline.readings.theory.signal import Signal, constant_signal, slope_of
+from leadline.readings.theory.position_profile import raised
+from leadline.readings.theory.signal import Signal, constant_signal, slope_of, unsteady_share
+
+# Derived: the mean of a sum of n elements is n times their mean, up to rounding.
+MAX_SUM_ERROR = 1e-6
 
 # Derived: neighbors with a larger correlation are copies of each other up to rounding.
 MIN_COPY_CORRELATION = 1 - 1e-9
@@ -52,15 +73,40 @@ def add(call: Call) -> MomentMap:
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         same_source = out.key in (a.key, b.key) and out.key >= 0
-        terms = grads[0] if same_source else new_noise(gradient_field(grads[0], out))
+        sides = (grads[0], grads[0]) if same_source else _divided(call, grads[0], out, a, b)
         contributions: dict[int, Terms] = {}
-        for (value, signal), factor in zip((left, right), factors, strict=True):
+        for (value, signal), factor, terms in zip((left, right), factors, sides, strict=True):
             if value is not None:
                 own = pulled_back(weighted(terms, factor), signal)
                 contributions[value] = (*contributions.get(value, ()), *own)
         return contributions
 
     return single_output(out, back)
+
+
+def _divided(call: Call, terms: Terms, out: Signal, a: Signal, b: Signal) -> tuple[Terms, Terms]:
+    r"""The gradient of $y = a + b$ for both terms: equal noise, and the part of its sum along each term.
+
+    $\sum g a = \frac{E[ay]}{E[y^2]} \sum g y + r$ and $\sum g b = \frac{E[by]}{E[y^2]} \sum g y - r$ with the same
+    independent rest $r$.
+    """
+    noise = new_noise(gradient_field(terms, out))
+    g, ms = noise[0].field.ms, out.field.ms
+    if g <= 0 or ms <= 0:
+        return noise, noise
+    along = {part: size / math.sqrt(g * ms) for part, size in radial_part(terms, out).items()}
+    cross = a.field.mean * b.field.mean + call.sources.covariance(a, b)
+    rest = max(a.field.ms - (a.field.ms + cross) ** 2 / ms, 0.0)
+    sides = []
+    for x, sign in ((a, 1.0), (b, -1.0)):
+        if x.field.ms <= 0:
+            sides.append(noise)
+            continue
+        share = (x.field.ms + cross) / math.sqrt(ms * x.field.ms)
+        radial = {part: share * size for part, size in along.items()}
+        radial[-1 - noise[0].noise] = sign * math.sqrt(rest / x.field.ms)
+        sides.append((replace(noise[0], anchor=x, radial=radial),))
+    return sides[0], sides[1]
 
 
 Side = tuple[int | None, Signal]
@@ -83,13 +129,20 @@ def scale_signal(x: Signal, factor: float) -> Signal:
     if factor == 1.0:
         return x
     nodes = None if x.nodes is None else x.nodes * factor
-    return replace(x, field=scaled(x.field, factor), slope=x.slope * factor, nodes=nodes)
+    return replace(
+        x,
+        field=scaled(x.field, factor),
+        slope=x.slope * factor,
+        nodes=nodes,
+        steady_ms=x.steady_ms * factor**2,
+    )
 
 
 def add_signals(call: Call, a: Signal, b: Signal) -> Signal:
     if a.deterministic or b.deterministic:
-        moving, still = (b, a) if a.deterministic else (a, b)
-        return _shifted(moving, still)
+        # the mean of a norm plus its epsilon keeps its variance and its origin
+        b_moves = a.deterministic and not (b.deterministic and b.field.var < a.field.var)
+        return _shifted(b, a) if b_moves else _shifted(a, b)
     if a.key == b.key:
         slope = a.slope + b.slope
         mean = a.field.mean + b.field.mean
@@ -100,7 +153,8 @@ def add_signals(call: Call, a: Signal, b: Signal) -> Signal:
     field = _sum_of_fields(a, b, cross)
     parts = {a.key: slope_of(a), b.key: slope_of(b)}
     noise = _noise_of_sum(a, b)
-    return call.sources.gaussian(field, noise, parts)
+    steady = sum(each.field.ms if each.exact else each.steady_ms for each in (a, b))
+    return replace(call.sources.gaussian(field, noise, parts), steady_ms=steady)
 
 
 def _noise_of_sum(a: Signal, b: Signal) -> float:
@@ -121,6 +175,7 @@ def _sum_of_fields(a: Signal, b: Signal, cross: float) -> RandomField:
         mean=a.field.mean + b.field.mean,
         ms=max(a.field.ms + b.field.ms + 2 * (means + cross), 0.0),
         share=share,
+        profile=sum_profile([a.field, b.field]),
     )
 
 
@@ -206,20 +261,66 @@ def _scaled(call: Call, left: Side, right: Side) -> MomentMap:
     (value, x), (number_id, by) = (right, left) if left[1].deterministic else (left, right)
     factor = _inverse(call, by.field.mean)
     shape = call.output.shape
-    out = scale_signal(expanded(x, shape), factor)
-    if by.origin == x.key and x.key >= 0:  # divided by a mean of a function of itself: a norm
+    wide, by_profile = expanded(x, shape), profile_of(broadcast(by.field, shape))
+    if call.op.name == "div":
+        by_profile = raised(by_profile, -1.0)[1]
+    out = scale_signal(wide, factor)
+    if by_profile is not None:
+        field = reweighted(out.field, by_profile)
+        out = replace(
+            scale_signal(out, math.sqrt(field.ms / out.field.ms) if out.field.ms else 1.0), field=field
+        )
+    is_norm = by.origin == x.key and x.key >= 0  # divided by a mean of a function of itself
+    if is_norm:
         out = replace(out, exact=True, noise=0.0)
+    over_features = len(shape) > 0 and shape[-1] > 1 and by.field.shape[-1:] == (1,)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        contributions = {_known(value): pulled_back(weighted(grads[0], factor), x)}
-        if number_id is not None:
-            g = gradient_field(grads[0], out)
-            slope = factor**2 if call.op.name == "div" else 1.0
-            through = scaled(product(g, broadcast(x.field, shape)), slope)
-            contributions[number_id] = new_noise(unbroadcast(through, by.field.shape))
+        own = tuple(replace(term, field=reweighted(term.field, by_profile)) for term in grads[0])
+        contributions = {_known(value): pulled_back(weighted(own, factor), x)}
+        if number_id is None:
+            return contributions
+        g = gradient_field(grads[0], out)
+        slope = factor**2 if call.op.name == "div" else 1.0
+        through = scaled(product(g, broadcast(x.field, shape)), slope)
+        if over_features:
+            radial = radial_part(grads[0], out)
+            ratio = radial_ratio(radial, g, out)
+            through = scaled(through, math.sqrt(ratio))
+            if is_norm and x.field.shape == shape:
+                uneven = g if by.field.mean == 0 else scaled(g, math.sqrt(_mean_square_factor(call, x, by)))
+                contributions[_known(value)] = _without_scale(
+                    x, reweighted(uneven, by_profile), factor, radial, ratio
+                )
+        through = unbroadcast(through, by.field.shape)
+        # the part along x of a norm's two paths is counted in the first (see `_without_scale`)
+        contributions[number_id] = new_radial_noise(through, by, {}) if is_norm else new_noise(through)
         return contributions
 
     return single_output(out, back)
+
+
+def _mean_square_factor(call: Call, x: Signal, by: Signal) -> float:
+    """The mean square of the factor of a norm compared with the square at the mean: small tensors count more."""
+    spread = unsteady_share(x) * max(by.field.ms / by.field.mean**2 - 1, 0.0)
+    return 1 + (3 * spread if call.op.name == "div" else spread)
+
+
+def _without_scale(
+    x: Signal, g: RandomField, factor: float, radial: Mapping[int, float], ratio: float
+) -> Terms:
+    r"""The gradient of $x$ through $y = x/\sqrt{v + \epsilon}$ beside that through $v$, minus its part along $x$.
+
+    The two are added as independent noises although the second removes what the first has along $x$: with
+    $\kappa$ the `ratio` of that part, the first is counted with $1 - 2\kappa s/n$ and the sum has $1 - \kappa s/n$.
+    Here $s = v/(v + \epsilon)$, and $1 - s$ is left of the derivative with respect to the scale.
+    """
+    n = x.field.shape[-1]
+    if abs(n * x.field.mean * factor - 1) < MAX_SUM_ERROR:  # divided by the sum of its elements
+        return new_radial_noise(scaled(g, factor * math.sqrt(max(1 - 2 / n, 0.0))), x, {})
+    part = min(x.field.ms * factor**2, 1.0)
+    left = max(1 - 2 * ratio * part / n, 0.0)
+    return new_radial_noise(scaled(g, factor * math.sqrt(left)), x, radial, (1 - part))
 
 
 def _constants(call: Call, left: Side, right: Side) -> MomentMap:
@@ -249,10 +350,15 @@ def _product(call: Call, left: tuple[int, Signal], right: tuple[int, Signal]) ->
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
-        return {
-            value_a: new_noise(unbroadcast(product(g, wide_b.field), a.field.shape)),
-            value_b: new_noise(unbroadcast(product(g, wide_a.field), b.field.shape)),
-        }
+        radial = radial_part(grads[0], out)
+        gradients: dict[int, Terms] = {}
+        for value, x, other in ((value_a, a, wide_b), (value_b, b, wide_a)):
+            field = unbroadcast(product(g, other.field), x.field.shape)
+            # sum g_a a = sum g_y y = sum g_b b
+            gradients[value] = (
+                new_radial_noise(field, x, radial) if x.field.shape == shape else new_noise(field)
+            )
+        return gradients
 
     return single_output(out, back)
 

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
+import torch
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import RandomField, contracted, reshaped, scaled, summed, unbroadcast
-from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.common_tokens import pair_excess
+from leadline.readings.theory.field import (
+    RandomField,
+    contracted,
+    pairs_of,
+    profile_of,
+    reshaped,
+    scaled,
+    summed,
+    unbroadcast,
+    with_pairs,
+)
+from leadline.readings.theory.gradient import (
+    Terms,
+    gradient_field,
+    new_noise,
+    new_radial_noise,
+    radial_part,
+    radial_ratio,
+)
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
@@ -18,7 +38,8 @@ from leadline.readings.theory.moment_rule import (
     single_output,
 )
 from leadline.readings.theory.moments.pointwise import MIN_MASK_VALUE
-from leadline.readings.theory.moments.softmax import softmax_field, softmax_gradient
+from leadline.readings.theory.moments.softmax import SoftmaxMoments, softmax_field, softmax_gradient
+from leadline.readings.theory.position_profile import MAX_PAIRS_LENGTH, PositionProfile, normalized_profile
 from leadline.readings.theory.signal import Signal, fluctuation, rearranged
 
 BATCH_LETTERS = "abcdefgh"
@@ -30,7 +51,9 @@ def attention(call: Call) -> MomentMap:
 
     $$ E[y^2] = P_2\,q_v + (1 - P_2)\,\bar v, \qquad \sigma^2 = c^2 d\,q_q (q_k - \bar k) $$
     where $\bar v$, $\bar k$ are what tokens share and $\sigma^2$ is the variance of logits within a row. Gradients are
-    those of the three ops.
+    those of the three ops. Keys and values that read the same $D$ features are correlated: two tokens with the cosine
+    $c$ have keys and values with the covariance $c^2$, and $E[c^2] = 1/D$. The $n - 1$ other keys then multiply the
+    gradient of the queries by $1 + (n - 1)/D$; under a causal mask, where most rows have few keys, this is left out.
     """
     (query, q), (key, k), (source, v) = (call.read(place) for place in range(3))
     rank = len(call.output.shape)
@@ -45,7 +68,20 @@ def attention(call: Call) -> MomentMap:
     p, expectations = softmax_field(logits, rank - 1, visible_share)
     dropped = replace(p, ms=p.ms / keep_probability)
     field = contracted(dropped, letters["p"], v.field, letters["v"], letters["y"])
+    causal = _causal_rows(expectations, logits.shape)
+    if causal is not None:
+        even = replace(
+            field,
+            ms=v.field.ms,
+            share=tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share),
+        )
+        field = with_pairs(
+            even, rank - 2, _averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
+        )
     out = call.sources.gaussian(field, fluctuation(v))
+
+    n_keys = k.field.shape[-2]
+    excess = 0.0 if expectations.squared_rows else pair_excess(call, key, source)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
@@ -54,13 +90,111 @@ def attention(call: Call) -> MomentMap:
         g_s = softmax_gradient(g_p, p, rank - 1, expectations)
         g_s = scaled(g_s, factor / math.sqrt(keep_probability))
         g_q = contracted(g_s, letters["p"], k.field, letters["k"], letters["q"])
+        g_q = scaled(g_q, math.sqrt(1 + (n_keys - 1) * excess))
         g_k = contracted(g_s, letters["p"], q.field, letters["q"], letters["k"])
+        if causal is not None:
+            even = replace(g_v, ms=g.ms, share=tuple(s * g.ms / g_v.ms if g_v.ms else s for s in g_v.share))
+            g_v = with_pairs(
+                even, rank - 2, _scattered_pairs(pairs_of(g, rank - 2), causal, keep_probability)
+            )
+            g_k = replace(g_k, profile=_column_profile(g_s, rank - 2))
         pairs = ((query, g_q), (key, g_k), (source, g_v))
-        return {
+        gradients = {
             value: new_noise(_summed_heads(each, call.signals[value].field.shape)) for value, each in pairs
         }
+        ratio = radial_ratio(radial_part(grads[0], out), g, out)
+        gradients[source] = _along_values(gradients[source], call.signals[source], ratio, expectations)
+        for value, along in ((query, expectations.along_queries), (key, expectations.along_keys)):
+            gradients[value] = _along_logits(gradients[value], call.signals[value], along)
+        return gradients
 
     return single_output(out, back)
+
+
+def _along_values(terms: Terms, v: Signal, ratio: float, expectations: SoftmaxMoments) -> Terms:
+    r"""The gradient of the values with its part along them, given the `ratio` $\kappa$ of that of the output.
+
+    A value is a share $P_2$ of the squared output of its row, so that $\sum g v$ has the variance
+    $1 + (\kappa - 1) P_2$, averaged over the rows with their shares $P_2$ of the gradient.
+    """
+    rows = expectations.squared_rows or (expectations.squared,)
+    share = sum(each * each for each in rows) / max(sum(rows), 1e-30)
+    variance = max(1 + (ratio - 1) * share, 0.0) * terms[0].field.ms * v.field.ms
+    return new_radial_noise(terms[0].field, v, {-1 - terms[0].noise: math.sqrt(variance)})
+
+
+def _along_logits(terms: Terms, x: Signal, ratio: float) -> Terms:
+    r"""The gradient of queries or keys with its part along them: $\sum g q = \sum g_s s$ over the logits $s$.
+
+    Softmax weights grow with the logits, so that this sum has `ratio` times the variance that independent ones have.
+    """
+    field = terms[0].field
+    variance = max(ratio * field.ms * x.field.ms, 0.0)
+    return new_radial_noise(field, x, {-1 - terms[0].noise: math.sqrt(variance)})
+
+
+def _causal_rows(expectations: SoftmaxMoments, shape: tuple[int, ...]) -> torch.Tensor | None:
+    """$P_2$ of each row under a causal mask, where row $i$ sees $i$ keys; None without one, and for long rows."""
+    rows = expectations.squared_rows
+    if len(rows) != shape[-2] or shape[-2] != shape[-1] or len(rows) > MAX_PAIRS_LENGTH:
+        return None
+    return torch.tensor(rows, dtype=torch.float64, device="cpu")
+
+
+@lru_cache(maxsize=64)
+def _averages(n: int) -> torch.Tensor:
+    """The matrix of means over the first $i$ positions."""
+    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
+    return torch.ones(n, n, dtype=torch.float64, device="cpu").tril() / seen[:, None]
+
+
+def _averaged_pairs(v: torch.Tensor, squared: torch.Tensor, keep: float) -> torch.Tensor:
+    r"""Pairs of $y_i = \sum_j p_{ij} v_j$ under a causal mask, given those of the values.
+
+    Rows with independent weights of mean $1/i$ share $\frac{1}{i i'}\sum_{jj'} v_{jj'}$. One row has $P_2$ of its mean
+    square over the visible values, and $1 - P_2$ of what these share on average.
+    """
+    n = v.shape[0]
+    mean = _averages(n)
+    pairs = mean @ v @ mean.T
+    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
+    own = mean @ v.diagonal()
+    apart = (pairs.diagonal() * seen - own) / (seen - 1).clamp_min(1)
+    pairs.diagonal().copy_(squared / keep * own + (1 - squared) * apart)
+    return pairs
+
+
+def _scattered_pairs(g: torch.Tensor, squared: torch.Tensor, keep: float) -> torch.Tensor:
+    r"""Pairs of the gradient $\sum_i p_{ij} g_i$ of values under a causal mask, given those of $g$."""
+    n = g.shape[0]
+    mean = _averages(n)
+    own = g.diagonal()
+    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
+    pairs = mean.T @ (g - own.diag()) @ mean
+    single = (own * squared / keep / seen).flip(0).cumsum(0).flip(0)
+    double = (own * (1 - squared) / (seen * (seen - 1)).clamp_min(1)).flip(0).cumsum(0).flip(0)
+    place = torch.arange(n, device="cpu")
+    later = torch.maximum(place[:, None], place[None, :])
+    extra = double[later]
+    extra.diagonal().copy_(single)
+    return pairs + extra
+
+
+def _column_profile(g: RandomField, axis: int) -> PositionProfile | None:
+    r"""The profile along the keys of what a causal mask sums over the queries: $\sum_{i \ge j} w_i / i$ for key $j$."""
+    profile = profile_of(g)
+    even = (1.0,) * g.shape[axis]
+    weights = profile.weights if profile is not None and profile.axis == axis else even
+    return normalized_profile(axis, _sums_from_the_end(weights))[1]
+
+
+def _sums_from_the_end(rows: Sequence[float]) -> list[float]:
+    """$\\sum_{i \\ge j} r_i / i$ for each $j$."""
+    sums, total = [], 0.0
+    for place in range(len(rows), 0, -1):
+        total += rows[place - 1] / place
+        sums.append(total)
+    return sums[::-1]
 
 
 def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:

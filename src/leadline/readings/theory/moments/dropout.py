@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import RandomField
+from leadline.readings.theory.field import RandomField, profile_of
 from leadline.readings.theory.gradient import gradient_field, new_noise
 from leadline.readings.theory.moment_rule import (
     Call,
@@ -36,7 +36,11 @@ def dropout(call: Call) -> MomentMap:
             s * factor if size == 1 or (whole_channels and axis > 1) else s
             for axis, (size, s) in enumerate(zip(field.shape, field.share, strict=True))
         )
-        return replace(field, ms=field.ms * factor, share=share)
+        profile = profile_of(field)
+        if profile is not None and profile.pairs is not None:
+            apart = (profile.pairs - profile.pairs.diagonal().diag()) / factor
+            profile = profile._replace(pairs=apart + profile.pairs.diagonal().diag())
+        return replace(field, ms=field.ms * factor, share=share, profile=profile)
 
     parts = {x.key: slope_of(x)} if x.key >= 0 else None
     out = call.sources.gaussian(dropped(x.field), x.noise, parts)

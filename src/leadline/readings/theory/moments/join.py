@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import RandomField, reshaped
+from leadline.readings.theory.field import RandomField, profile_of, reshaped
 from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
 from leadline.readings.theory.moment_rule import (
     Call,
@@ -16,6 +16,7 @@ from leadline.readings.theory.moment_rule import (
     moment_rule,
     single_output,
 )
+from leadline.readings.theory.position_profile import mixed, normalized_profile
 from leadline.readings.theory.signal import Signal
 
 
@@ -50,14 +51,10 @@ def _joined(call: Call, axis: int, *, stacked: bool) -> MomentMap:
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
         contributions: dict[int, Terms] = {}
-        for value, piece in zip(values, pieces, strict=True):
-            own = replace(
-                g,
-                shape=piece.field.shape,
-                share=tuple(
-                    g.ms if size == 1 else s for size, s in zip(piece.field.shape, g.share, strict=True)
-                ),
-            )
+        first = 0
+        for value, piece, size in zip(values, pieces, sizes, strict=True):
+            own = _piece_of(g, piece.field.shape, axis, first)
+            first += size
             contributions[value] = (
                 *contributions.get(value, ()),
                 *new_noise(reshaped(own, call.value(value).shape)),
@@ -65,6 +62,16 @@ def _joined(call: Call, axis: int, *, stacked: bool) -> MomentMap:
         return contributions
 
     return single_output(out, back)
+
+
+def _piece_of(g: RandomField, shape: tuple[int, ...], axis: int, first: int) -> RandomField:
+    """The gradient of the piece that begins at `first`."""
+    profile, ratio = profile_of(g), 1.0
+    if profile is not None and profile.axis == axis:
+        ratio, profile = normalized_profile(axis, profile.weights[first : first + shape[axis]])
+    ms = ratio * g.ms
+    share = tuple(ms if size == 1 else ratio * s for size, s in zip(shape, g.share, strict=True))
+    return RandomField(shape=shape, mean=g.mean, ms=ms, share=share, profile=profile)
 
 
 def _with_axis(signal: Signal, axis: int) -> Signal:
@@ -98,11 +105,26 @@ def _mixture(call: Call, pieces: Sequence[Signal], sizes: Sequence[int], axis: i
             if i != j
         )
     share[axis] = (pairs + crossed) / (whole * (whole - 1)) if whole > 1 else fields[0].ms
+    profile = mixed((size * each.ms, profile_of(each)) for size, each in zip(sizes, fields, strict=True))
+    if axis < len(share) - 1 and (profile is None or profile.axis == axis):
+        lengths = zip(sizes, fields, strict=True)
+        profile = normalized_profile(axis, [w for size, each in lengths for w in _sizes(each, axis, size)])[1]
     field = RandomField(
-        shape=call.output.shape, mean=average, ms=mean([each.ms for each in fields]), share=tuple(share)
+        shape=call.output.shape,
+        mean=average,
+        ms=mean([each.ms for each in fields]),
+        share=tuple(share),
+        profile=profile,
     )
     noise = sum((part**2) * piece.noise for part, piece in zip(parts, pieces, strict=True))
     return replace(call.sources.gaussian(field, noise), exact=all(piece.exact for piece in pieces))
+
+
+def _sizes(field: RandomField, axis: int, size: int) -> list[float]:
+    """The second moments along an axis."""
+    profile = profile_of(field)
+    weights = profile.weights if profile is not None and profile.axis == axis else (1.0,) * size
+    return [field.ms * each for each in weights]
 
 
 @moment_rule(assumes="the padding is a constant")

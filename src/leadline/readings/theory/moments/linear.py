@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import RandomField, contracted, unbroadcast
-from leadline.readings.theory.gradient import Terms, gradient_field, new_noise, weighted
+from leadline.readings.theory.common_tokens import attended_values, pair_excess
+from leadline.readings.theory.field import RandomField, contracted, scaled, unbroadcast
+from leadline.readings.theory.gradient import (
+    Terms,
+    gradient_field,
+    new_noise,
+    new_radial_noise,
+    radial_part,
+    weighted,
+)
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
@@ -18,7 +27,7 @@ from leadline.readings.theory.moment_rule import (
     single_output,
 )
 from leadline.readings.theory.moments.arithmetic import add_signals, scale_signal
-from leadline.readings.theory.signal import Signal, fluctuation
+from leadline.readings.theory.signal import Signal, fluctuation, rearranged
 
 LETTERS = "abcdefghijklmnopqrstuvw"
 Operand = tuple[int, Signal, str]
@@ -85,6 +94,15 @@ def biased(call: Call, product: Signal, bias: int | None, letters: str, a: Opera
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
         gradients = pull_back_factors(g, letters, a, b)
+        value, x, own = a
+        if out.field.ms > 0 and own[-1] not in letters:
+            # sum g x = sum g (y - b), over n features of x and m of y
+            sizes = (
+                out.field.shape[-1] / x.field.shape[-1] if letters[-1] not in own else 1 / x.field.shape[-1]
+            )
+            factor = math.sqrt(sizes * product.field.ms / out.field.ms)
+            own_field = gradients[value][0].field
+            gradients[value] = new_radial_noise(own_field, x, radial_part(grads[0], out), factor)
         if bias is not None:
             gradients[bias] = new_noise(unbroadcast(g, call.signals[bias].field.shape))
         return gradients
@@ -118,12 +136,24 @@ def _contract(call: Call, a: Operand, b: Operand, out: str) -> MomentMap:
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         gradients = pull_back_factors(gradient_field(grads[0], signal), out, a, b)
+        fields = {value: terms[0].field for value, terms in gradients.items()}
+        fields[a[0]] = scaled(fields[a[0]], math.sqrt(_common_tokens_factor(call, b[0])))
         return {
-            value: new_noise(unbroadcast(terms[0].field, call.signals[value].field.shape))
-            for value, terms in gradients.items()
+            value: new_noise(unbroadcast(field, call.signals[value].field.shape))
+            for value, field in fields.items()
         }
 
     return single_output(signal, back)
+
+
+def _common_tokens_factor(call: Call, key: int) -> float:
+    """What the correlation of keys and values adds to the gradient of queries (see the rule of attention)."""
+    attended = attended_values(call)
+    if attended is None:
+        return 1.0
+    logits = call.signals.get(attended.logits)
+    masked = logits is not None and logits.visible_share is not None and logits.visible_share < 1
+    return 1.0 if masked else 1 + (call.output.shape[-1] - 1) * pair_excess(call, key, attended.values)
 
 
 def _without_ones(operand: Operand, other: Operand) -> Operand:
@@ -172,6 +202,29 @@ def addmm(call: Call) -> MomentMap:
         return {**gradients, left: weighted(gradients[left], alpha)}
 
     return MomentMap(outputs=with_bias.outputs, back=back)
+
+
+@moment_rule(assumes="all experts have weights of one second moment")
+def grouped_matmul(call: Call) -> MomentMap:
+    r"""$y_t = x_t W_{e(t)}$ for tokens sorted by their expert $e$: a linear layer for each token.
+
+    The gradient of the weights of one of $E$ experts is a sum over $1/E$ of the tokens.
+    """
+    (value, x), (weight_id, weight) = call.read(0), call.read(1)
+    if len(x.field.shape) != 2 or len(weight.field.shape) != 3:
+        raise UnpredictableError("groups that are not rows")
+    experts = weight.field.shape[0]
+    one = rearranged(weight, lambda f: replace(f, shape=f.shape[1:], share=f.share[1:]))
+    a, b = (value, x, "xy"), (weight_id, one, "yz")
+    inner = biased(call, contraction(call, a, b, "xz"), None, "xz", a, b)
+
+    def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
+        gradients = dict(inner.back(grads))
+        field = scaled(gradients[weight_id][0].field, experts**-0.5)
+        shape, share = weight.field.shape, (field.mean**2, *field.share)
+        return {**gradients, weight_id: new_noise(replace(field, shape=shape, share=share))}
+
+    return MomentMap(outputs=inner.outputs, back=back)
 
 
 @moment_rule(assumes="the two factors are independent")

@@ -9,8 +9,23 @@ from msgspec.structs import replace
 
 from leadline.ops.arguments import norm_eps
 from leadline.readings.theory import quadrature
-from leadline.readings.theory.field import RandomField, mean_pair_moment, product, reshaped, scaled
-from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.field import (
+    RandomField,
+    mean_pair_moment,
+    product,
+    profile_of,
+    reshaped,
+    reweighted,
+    scaled,
+)
+from leadline.readings.theory.gradient import (
+    Terms,
+    gradient_field,
+    new_noise,
+    new_radial_noise,
+    radial_part,
+    radial_ratio,
+)
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
@@ -20,7 +35,8 @@ from leadline.readings.theory.moment_rule import (
     single_output,
 )
 from leadline.readings.theory.moments.arithmetic import add_signals
-from leadline.readings.theory.signal import Signal, nodes_of, slope_of, source_field
+from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfile, normalized_profile
+from leadline.readings.theory.signal import Signal, nodes_of, slope_of, source_field, unsteady_share
 
 # Derived: 1/(1 - f) is the second order of E[1/v], which means nothing where it doubles the first.
 MAX_RELATIVE_VARIANCE = 0.5
@@ -36,7 +52,14 @@ def centered(x: RandomField, axes: Sequence[int]) -> RandomField:
             share.append(x.share[axis] - common if len(axes) > 1 else -(x.ms - common) / max(size - 1, 1))
         else:
             share.append(x.share[axis] - mean_pair_moment(x, axes, (axis,)))
-    return RandomField(shape=x.shape, mean=0.0, ms=max(x.ms - common, 0.0), share=tuple(share))
+    profile = profile_of(x)
+    return RandomField(
+        shape=x.shape,
+        mean=0.0,
+        ms=max(x.ms - common, 0.0),
+        share=tuple(share),
+        profile=None if profile is None or profile.axis in axes else profile,
+    )
 
 
 def normalized(
@@ -55,8 +78,15 @@ def normalized(
         raise UnpredictableError("a norm of a constant tensor")
     gain = 1 / math.sqrt(v + eps)
     n = math.prod(x.field.shape[axis] for axis in axes)
+    over_features = tuple(axes) == (len(x.field.shape) - 1,)
     key = x.key
     field = scaled(inner, gain)
+    uneven = profile_of(inner)
+    gains = None if uneven is None or uneven.axis in axes else _gain_profile(uneven, v, eps)
+    if gains is not None:
+        size, along = gains
+        gain *= math.sqrt(size)
+        field = reweighted(scaled(inner, gain), along)
     slope = slope_of(x) * gain
     out = replace(
         x, field=field, slope=slope, nodes=None, source=None, exact=True, noise=0.0, deterministic=False
@@ -70,20 +100,28 @@ def normalized(
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
         passed = centered(g, axes) if center else g
-        left = 1 - v / (v + eps) / n if n > 1 else 1.0
-        left /= 1 - min(
-            _relative_variance(x, axes, center=center) * (v / (v + eps)) ** 2, MAX_RELATIVE_VARIANCE
-        )
-        return {value: new_noise(scaled(passed, gain * math.sqrt(left)))}
+        passed = passed if gains is None else reweighted(passed, gains[1])
+        part = v / (v + eps)
+        radial = radial_part(grads[0], out) if over_features else {}
+        ratio = radial_ratio(radial, g, out) if over_features else 1.0
+        left = max(1 - part * ratio / n, 0.0) if n > 1 else 1.0
+        left /= 1 - min(_relative_variance(x, axes, center=center) * part**2, MAX_RELATIVE_VARIANCE)
+        field = scaled(passed, gain * math.sqrt(left))
+        return {value: new_radial_noise(field, x, radial, 1 - part) if over_features else new_noise(field)}
 
     return single_output(out, back)
+
+
+def _gain_profile(x: PositionProfile, v: float, eps: float) -> tuple[float, PositionProfile | None]:
+    r"""The mean of $1/(v w_p + \epsilon)$ over the positions $p$, relative to $1/(v + \epsilon)$, and its profile."""
+    return normalized_profile(x.axis, [(v + eps) / max(v * each + eps, MIN_WEIGHT * v) for each in x.weights])
 
 
 def _relative_variance(x: Signal, axes: Sequence[int], *, center: bool) -> float:
     r"""Relative variance of the mean square over the axes: $(\kappa - 1)\overline{\rho^2}$, $2/n$ for Gaussians."""
     points = nodes_of(x) - (x.field.mean if center else 0.0)
     square = replace(source_field(x), share=tuple(each * each for each in x.correlations))
-    return max(quadrature.kurtosis(points) - 1, 0.0) * mean_pair_moment(square, axes)
+    return max(quadrature.kurtosis(points) - 1, 0.0) * mean_pair_moment(square, axes) * unsteady_share(x)
 
 
 def affine(
@@ -110,7 +148,8 @@ def affine(
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
-        return inner.back([new_noise(g if gamma is None else product(g, gamma.field))])
+        passed = g if gamma is None else product(g, gamma.field)
+        return inner.back([new_radial_noise(passed, y, radial_part(grads[0], out))])
 
     return single_output(out, back)
 

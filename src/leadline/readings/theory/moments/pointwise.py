@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -12,7 +13,16 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import RandomField, broadcast, constant, unbroadcast
+from leadline.readings.theory import quadrature
+from leadline.readings.theory.field import (
+    RandomField,
+    broadcast,
+    constant,
+    profile_of,
+    reweighted,
+    spread_within,
+    unbroadcast,
+)
 from leadline.readings.theory.gradient import Terms, gradient_field, new_noise, weighted
 from leadline.readings.theory.moment_rule import (
     Call,
@@ -21,7 +31,8 @@ from leadline.readings.theory.moment_rule import (
     moment_rule,
     single_output,
 )
-from leadline.readings.theory.signal import Signal, nodes_of, source_field
+from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfile, normalized_profile
+from leadline.readings.theory.signal import MIN_RELATIVE_VARIANCE, Signal, nodes_of, source_field
 from leadline.records import Op
 
 # Heuristic: masks fill logits with more, so that softmax drops them; above any logit, below the 65504 of float16.
@@ -82,7 +93,13 @@ def pulled_back(terms: Terms, signal: Signal) -> Terms:
 
 
 def _of_constants(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...]) -> MomentMap:
-    r"""Of deterministic tensors, to first order: $f(\bar m)$ with variance $f'(\bar m)^2\,\mathrm{Var}(m)$."""
+    r"""The moments of a function $f$ of deterministic tensors.
+
+    The mean is $f(\bar m)$. The variance is $f'(\bar m)^2\,\mathrm{Var}(m)$, and larger if $f$ is curved.
+
+    A positive $m$ is taken to be log-normal with its mean and variance: $E[f(m)^2]$ and the factor $E[f'(m)^2]$ of the
+    gradient are integrals over it. For the scale of a norm, $E[1/v]$ exceeds $1/E[v]$.
+    """
     points = {
         value: torch.full((1,), signal.field.mean, dtype=torch.float64, device="cpu")
         for value, signal in given.items()
@@ -90,18 +107,76 @@ def _of_constants(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...
     mean = float(replay(call.op, points))
     slope = {value: float(each) for value, each in slopes(call.op, points).items()}
     field = constant(shape, mean)
+    slope_profile: PositionProfile | None = None
     if len(given) == 1:
         (value, signal), *_ = given.items()
         old, square = broadcast(signal.field, shape), slope[value] ** 2
+        spread, at_mean = spread_within(old), slope[value]
+        ms = mean**2 + square * spread * old.mean**2 if old.mean else old.ms * square + mean**2
+        if signal.field.mean > 0 and spread > MIN_RELATIVE_VARIANCE:
+            bent, slope[value] = _log_normal(call, value, signal.field.mean, spread, (ms, at_mean))
+            square *= (bent - mean**2) / (ms - mean**2) if ms > mean**2 else 1.0
+            ms = bent
         share = tuple(mean**2 + square * max(each - old.mean**2, 0.0) for each in old.share)
-        field = RandomField(shape=shape, mean=mean, ms=mean**2 + square * old.var, share=share)
+        field = RandomField(shape=shape, mean=mean, ms=ms, share=share)
+        along = profile_of(old)
+        if along is not None:
+            field, slope[value], slope_profile = _uneven_constant(
+                call, value, field, along, signal.field.mean, (at_mean, slope[value])
+            )
     noise = max((signal.noise for signal in given.values()), default=0.0)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        return {value: pulled_back(weighted(grads[0], slope[value]), given[value]) for value in given}
+        terms = tuple(replace(term, field=reweighted(term.field, slope_profile)) for term in grads[0])
+        return {value: pulled_back(weighted(terms, slope[value]), given[value]) for value in given}
 
     origin = next((signal.origin for signal in given.values() if signal.origin >= 0), -1)
     return single_output(Signal(field=field, key=-1, deterministic=True, noise=noise, origin=origin), back)
+
+
+def _uneven_constant(
+    call: Call,
+    value: int,
+    field: RandomField,
+    along: PositionProfile,
+    mean: float,
+    slope: tuple[float, float],
+) -> tuple[RandomField, float, PositionProfile | None]:
+    """The field and the slope of a function of a constant that differs along an axis, and the profile of the slope.
+
+    `slope` is the one at the mean, and that with the variance of each position.
+    """
+    roots = torch.tensor(along.weights, dtype=torch.float64, device="cpu").clamp_min(MIN_WEIGHT).sqrt()
+    points = {value: mean * roots / roots.mean()}
+    values, steep = replay(call.op, points), slopes(call.op, points)[value]
+    size, profile = normalized_profile(along.axis, values.square().tolist())
+    slope_size, slope_profile = normalized_profile(along.axis, steep.square().tolist())
+    if not math.isfinite(size) or not math.isfinite(slope_size) or field.mean == 0 or slope[0] == 0:
+        return field, slope[1], None
+    stretch = size / field.mean**2
+    wide = RandomField(
+        shape=field.shape,
+        mean=math.copysign(math.sqrt(size), field.mean),
+        ms=field.ms * stretch,
+        share=tuple(each * stretch for each in field.share),
+        profile=profile,
+    )
+    return wide, slope[1] * math.sqrt(slope_size) / abs(slope[0]), slope_profile
+
+
+def _log_normal(
+    call: Call, value: int, mean: float, spread: float, first_order: tuple[float, float]
+) -> tuple[float, float]:
+    """The second moment and the root mean square slope over a log-normal operand; at least the first-order ones."""
+    log_variance = math.log1p(spread)
+    z = quadrature.nodes()
+    points = {value: mean * torch.exp(math.sqrt(log_variance) * z - log_variance / 2)}
+    ms, slope = first_order
+    bent = quadrature.moments(replay(call.op, points))[1]
+    steep = quadrature.moments(slopes(call.op, points)[value])[1]
+    if not math.isfinite(bent) or not math.isfinite(steep):
+        return ms, slope
+    return max(bent, ms), math.copysign(math.sqrt(max(steep, 0.0)), slope)
 
 
 def _masked(call: Call, x: Signal, value: int, visible_share: float) -> MomentMap:

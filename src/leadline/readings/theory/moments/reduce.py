@@ -15,8 +15,9 @@ from leadline.readings.theory.field import (
     mean_pair_moment,
     reshaped,
     scaled,
+    spread_within,
 )
-from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.gradient import Terms, gradient_field, new_noise, new_radial_noise
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
@@ -30,6 +31,10 @@ from leadline.readings.theory.signal import Signal, slope_of
 
 # Heuristic: a mean with a smaller relative variance counts as deterministic; 2/n of squares reaches it at n = 4.
 MAX_DETERMINISTIC_VARIANCE = 0.5
+
+
+# Derived: the variance of a part that vanishes, compared with that of independent noise, is a rounding error.
+MAX_NO_RADIAL = 1e-2
 
 
 def _axes(call: Call, x: Signal, position: int = 1) -> list[int]:
@@ -57,7 +62,7 @@ def mean(call: Call) -> MomentMap:
     factor = 1.0 if "mean" in call.op.name else float(n)
     kept = averaged(x.field, axes, keep=True)
     field = scaled(reshaped(kept, call.output.shape), factor)
-    tight = field.var <= MAX_DETERMINISTIC_VARIANCE * field.mean**2
+    tight = spread_within(field) <= MAX_DETERMINISTIC_VARIANCE
     if tight:
         out = Signal(field=field, key=-1, deterministic=True, noise=x.noise, origin=x.key)
     else:
@@ -68,8 +73,15 @@ def mean(call: Call) -> MomentMap:
     wide = kept.shape
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        g = scaled(reshaped(gradient_field(grads[0], out), wide), factor / n)
-        return {value: new_noise(broadcast(g, x.field.shape))}
+        g = broadcast(scaled(reshaped(gradient_field(grads[0], out), wide), factor / n), x.field.shape)
+        radial = grads[0][0].radial
+        if (
+            len(grads[0]) == 1
+            and radial is not None
+            and sum(each**2 for each in radial.values()) < MAX_NO_RADIAL
+        ):
+            return {value: new_radial_noise(g, x, {})}
+        return {value: new_noise(g)}
 
     return single_output(out, back)
 

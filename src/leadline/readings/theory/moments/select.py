@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.field import RandomField, broadcast, reshaped, scaled
-from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
+from leadline.readings.theory.field import (
+    RandomField,
+    broadcast,
+    profile_of,
+    reshaped,
+    scaled,
+    sum_profile,
+)
+from leadline.readings.theory.gradient import (
+    Terms,
+    gradient_field,
+    new_noise,
+    new_radial_noise,
+    radial_part,
+)
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
@@ -20,10 +33,16 @@ from leadline.readings.theory.moment_rule import (
 )
 from leadline.readings.theory.moments.pointwise import pulled_back
 from leadline.readings.theory.moments.topk import find_gathered_topk, select_largest
+from leadline.readings.theory.position_profile import PositionProfile, normalized_profile
 from leadline.readings.theory.signal import Signal, rearranged
 
+Kept = tuple[int, Sequence[int]]
+"""An axis and its positions that were selected."""
 
-def selection(call: Call, axes: Sequence[int | None]) -> MomentMap:
+
+def selection(
+    call: Call, axes: Sequence[int | None], places: Callable[[int], Kept | None] = lambda place: None
+) -> MomentMap:
     """The moment map of a part of the elements; `axes` gives the original axis of each axis of the result.
 
     Moments stay. Elements that were not selected have no gradient, so that its mean square falls by the selected share.
@@ -32,32 +51,78 @@ def selection(call: Call, axes: Sequence[int | None]) -> MomentMap:
     outs = []
     for place, shape in enumerate(call.shapes):
         tag = f"{call.op.name} {call.op.args[1:]} {sorted(call.op.kwargs.items())} {place}"
-        part = rearranged(x, lambda f, shape=shape: _selected_field(f, shape, axes))  # type: ignore[misc]
+        kept = places(place)
+        part = rearranged(x, lambda f, shape=shape, kept=kept: _selected_field(f, shape, axes, kept))  # type: ignore[misc]
+        part = _rescaled(part)
         same = math.prod(shape) == math.prod(x.field.shape)
         outs.append(part if same else replace(part, key=call.sources.view(x.key, tag)))
     back_axes = {old: new for new, old in enumerate(axes) if old is not None}
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         fields: list[RandomField] = []
-        for terms, out in zip(grads, outs, strict=True):
+        radial: dict[int, float] = {}
+        for place, (terms, out) in enumerate(zip(grads, outs, strict=True)):
             if terms:
-                fields.append(_scattered(gradient_field(terms, out), x.field, back_axes))
+                fields.append(_scattered(gradient_field(terms, out), x.field, back_axes, places(place)))
+                part = math.sqrt(out.field.count / max(x.field.count, 1))
+                for each, size in radial_part(terms, out).items():
+                    radial[each] = radial.get(each, 0.0) + part * size
         if not fields:
             return {}
-        return {value: new_noise(_sum(fields))}
+        return {value: new_radial_noise(_sum(fields), x, radial)}
 
     return MomentMap(outputs=tuple(outs), back=back)
 
 
-def _selected_field(field: RandomField, shape: tuple[int, ...], axes: Sequence[int | None]) -> RandomField:
+def _rescaled(part: Signal) -> Signal:
+    """The signal with the slope that belongs to its variance, after positions of another size were selected."""
+    if part.nodes is not None or part.deterministic:
+        return part
+    return replace(part, slope=math.copysign(math.sqrt(part.field.var), part.slope))
+
+
+def _selected_field(
+    field: RandomField, shape: tuple[int, ...], axes: Sequence[int | None], kept: Kept | None
+) -> RandomField:
     share = tuple(
         field.ms if size == 1 else field.ms if axis is None else field.share[axis]
         for size, axis in zip(shape, axes, strict=True)
     )
-    return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=share)
+    ms, profile = field.ms, profile_of(field)
+    if profile is not None:
+        weights: Sequence[float] = profile.weights
+        size, chosen = 1.0, kept is not None and kept[0] == profile.axis
+        if kept is not None and chosen:
+            weights = [weights[each] for each in kept[1]]
+        new = axes.index(profile.axis) if profile.axis in axes else None
+        pairs = None if chosen else profile.pairs
+        size, profile = normalized_profile(0 if new is None else new, weights)
+        profile = None if new is None or len(weights) != shape[new] else profile
+        profile = None if profile is None else profile._replace(pairs=pairs)
+        if chosen and math.isfinite(size):
+            ms, share = ms * size, tuple(each * size for each in share)
+    return RandomField(shape=shape, mean=field.mean, ms=ms, share=share, profile=profile)
 
 
-def _scattered(g: RandomField, like: RandomField, axes: Mapping[int, int]) -> RandomField:
+def _scattered_profile(
+    g: RandomField, like: RandomField, axes: Mapping[int, int], kept: Kept | None
+) -> PositionProfile | None:
+    """The profile of a gradient that is zero where nothing was selected; a profile along another axis stays."""
+    own = profile_of(g)
+    back = {new: old for old, new in axes.items()}
+    if own is not None and (kept is None or back.get(own.axis) != kept[0]):
+        old = back.get(own.axis)
+        fits = old is not None and like.shape[old] == len(own.weights)
+        return PositionProfile(old, own.weights, own.pairs) if fits and old is not None else None
+    if kept is None or kept[0] == len(like.shape) - 1 or len(kept[1]) == like.shape[kept[0]]:
+        return None
+    sizes = [0.0] * like.shape[kept[0]]
+    for place, each in enumerate(kept[1]):
+        sizes[each] += 1.0 if own is None else own.weights[place]
+    return normalized_profile(kept[0], sizes)[1]
+
+
+def _scattered(g: RandomField, like: RandomField, axes: Mapping[int, int], kept: Kept | None) -> RandomField:
     """A gradient that is zero at the elements that were not selected."""
     part = math.prod(g.shape) / max(math.prod(like.shape), 1)
     share = []
@@ -68,7 +133,10 @@ def _scattered(g: RandomField, like: RandomField, axes: Mapping[int, int]) -> Ra
         others = part / (length / size) if length else 0.0
         pairs = length * (length - 1) / (size * (size - 1)) if size > 1 else 1.0
         share.append(others * pairs * inner if size > 1 else part * g.ms)
-    return RandomField(shape=like.shape, mean=part * g.mean, ms=part * g.ms, share=tuple(share))
+    profile = _scattered_profile(g, like, axes, kept)
+    return RandomField(
+        shape=like.shape, mean=part * g.mean, ms=part * g.ms, share=tuple(share), profile=profile
+    )
 
 
 def _sum(fields: Sequence[RandomField]) -> RandomField:
@@ -78,6 +146,7 @@ def _sum(fields: Sequence[RandomField]) -> RandomField:
         mean=sum(each.mean for each in fields),
         ms=sum(each.ms for each in fields),
         share=share,
+        profile=sum_profile(fields),
     )
 
 
@@ -86,7 +155,31 @@ def getitem(call: Call) -> MomentMap:
     """Indexing by integers, slices, new axes, and by tensors of indices or booleans."""
     _, x = call.read()
     index = call.argument("indices", 1)
-    return selection(call, _axes_of_index(call, x, index))
+    kept = _kept_places(call, x.field.shape, index)
+    return selection(call, _axes_of_index(call, x, index), lambda place: kept)
+
+
+def _kept_places(call: Call, shape: tuple[int, ...], index: Any) -> Kept | None:
+    """The axis, other than the last, from which an index by integers and slices takes a part, and its places."""
+    parts = index if isinstance(index, list) else [index]
+    consumed = sum(_consumes(call, each) for each in parts if each != "..." and each is not None)
+    axis = 0
+    for each in parts:
+        if each is None:
+            continue
+        if each == "...":
+            axis += len(shape) - consumed
+            continue
+        if isinstance(each, int) and not isinstance(each, bool) and axis < len(shape) - 1:
+            return axis, [each % shape[axis]]
+        if isinstance(each, dict) and "slice" in each and axis < len(shape) - 1:
+            bounds = each["slice"]
+            if all(bound is None or isinstance(bound, int) for bound in bounds):
+                places = range(shape[axis])[slice(*bounds)]
+                if 0 < len(places) < shape[axis]:
+                    return axis, places
+        axis += _consumes(call, each)
+    return None
 
 
 def _axes_of_index(call: Call, x: Signal, index: Any) -> list[int | None]:
@@ -132,7 +225,10 @@ def select(call: Call) -> MomentMap:
     """One position along an axis."""
     _, x = call.read()
     axis = int(call.argument("dim", 1)) % len(x.field.shape)
-    return selection(call, [each for each in range(len(x.field.shape)) if each != axis])
+    index = call.argument("index", 2)
+    places = [index % x.field.shape[axis]] if isinstance(index, int) else None
+    rest = [each for each in range(len(x.field.shape)) if each != axis]
+    return selection(call, rest, lambda place: None if places is None else (axis, places))
 
 
 @moment_rule()
@@ -153,7 +249,8 @@ def unbind(call: Call) -> MomentMap:
     """All positions along an axis, each as a tensor."""
     _, x = call.read()
     axis = int(call.argument("dim", 1, 0)) % len(x.field.shape)
-    return selection(call, [each for each in range(len(x.field.shape)) if each != axis])
+    rest = [each for each in range(len(x.field.shape)) if each != axis]
+    return selection(call, rest, lambda place: (axis, [place]))
 
 
 @moment_rule()

@@ -10,10 +10,11 @@ from functools import lru_cache
 import torch
 from msgspec.structs import replace
 
-from leadline.readings.theory.field import RandomField
+from leadline.readings.theory.field import RandomField, profile_of, reweighted
 from leadline.readings.theory.gradient import Terms, gradient_field, new_noise
 from leadline.readings.theory.moment_rule import Call, MomentMap, moment_rule, single_output
 from leadline.readings.theory.moments.norm import centered
+from leadline.readings.theory.position_profile import PositionProfile, normalized_profile
 
 # Derived: the error of a mean over so many Gaussian logits is one over the root, 0.4 %.
 SAMPLE_SIZE = 2**16
@@ -23,6 +24,9 @@ MAX_SAMPLED_KEYS = 4096
 
 # Heuristic: standard deviations of logits are rounded to 1/50, so that few tables are sampled; the error is 1 %.
 SPREAD_STEPS = 50
+
+# Derived: avoids a division by zero where softmax has collapsed and no gradient passes.
+MIN_PASSED = 1e-30
 
 # Derived: percent values are rounded, so that a visible share above this is the whole row.
 MIN_FULL_SHARE = 0.999
@@ -40,6 +44,14 @@ class SoftmaxMoments:
     """$E\\sum_j p_{ij} p_{i'j}$ for two rows with independent logits."""
     excess: float = 0.0
     """$E\\ln\\frac1n\\sum_j e^{s_j} - \\sigma^2/2$: zero for many keys, negative for few; for rows without a mask."""
+    along_queries: float = 1.0
+    """Variance of $\\sum_j g_j s_j$ over keys, with the gradient $g$ of the logits $s$, relative to independence."""
+    along_keys: float = 1.0
+    """Variance of $\\sum_i g_i s_i$ over queries, relative to independence."""
+    squared_rows: tuple[float, ...] = ()
+    """$P_2$ of each row under a causal mask, where row $i$ sees $i$ keys."""
+    passed_rows: tuple[float, ...] = ()
+    """The share of a gradient that passes in each row under a causal mask."""
 
 
 @lru_cache(maxsize=4096)
@@ -49,16 +61,23 @@ def _sampled_moments(keys: int, steps: int, visible_percent: int) -> SoftmaxMome
     causal = visible_percent < 100 * MIN_FULL_SHARE and abs(visible_percent - 50 * (keys + 1) / keys) < 5
     columns = min(keys, MAX_SAMPLED_KEYS)
     rows = max(SAMPLE_SIZE // columns, 8)
-    mass = _samples(rows, columns).mul(spread).exp_()
+    normal = _samples(rows, columns)
+    mass = normal.mul(spread).exp_()
     if causal:
-        return _causal(mass)
+        return _causal(mass, normal)
     columns = max(round(columns * visible_percent / 100), 1)
     p = mass[:, :columns] / mass[:, :columns].sum(1, keepdim=True)
     squares = p.square()
     second = squares.sum(1)
     passed = second - 2 * (squares * p).sum(1) + second.square()
     scale = columns / max(keys * visible_percent / 100, 1)
+    shown = normal[:, :columns]
+    around = shown - (p * shown).sum(1, keepdim=True)
+    tilted = squares * (1 - 2 * p + second[:, None]) * shown.square()
+    whole = max(float(passed.mean()), MIN_PASSED)
     return SoftmaxMoments(
+        along_queries=float((squares * around.square()).sum(1).mean()) / whole if columns > 1 else 1.0,
+        along_keys=float(tilted.sum(1).mean()) / whole if columns > 1 else 1.0,
         squared=float(second.mean()) * scale,
         passed=float(passed.mean()) * scale,
         overlap=scale / columns,
@@ -73,16 +92,31 @@ def _samples(rows: int, columns: int) -> torch.Tensor:
     return (normal - normal.mean()) / normal.std()
 
 
-def _causal(mass: torch.Tensor) -> SoftmaxMoments:
+def _causal(mass: torch.Tensor, normal: torch.Tensor) -> SoftmaxMoments:
     """Averages over rows under a causal mask, where row $i$ sees the first $i$ keys."""
     whole = mass.cumsum(1)
     second = mass.square().cumsum(1) / whole.square()
     third = mass.pow(3).cumsum(1) / whole.pow(3)
     passed = second - 2 * third + second.square()
+    square = mass.square()
+    with_squares = (square * normal.square()).cumsum(1) / whole.square()
+    with_cubes = (mass.pow(3) * normal.square()).cumsum(1) / whole.pow(3)
+    keys = with_squares * (1 + second) - 2 * with_cubes
+    center = (mass * normal).cumsum(1) / whole
+    queries = with_squares + center.square() * second
+    queries = queries - 2 * center * (square * normal).cumsum(1) / whole.square()
     n = mass.shape[1]
     harmonic = sum(1 / each for each in range(1, n + 1))
     overlap = 2 * (n - harmonic) / (n * (n - 1)) if n > 1 else 1.0
-    return SoftmaxMoments(squared=float(second.mean()), passed=float(passed.mean()), overlap=overlap)
+    return SoftmaxMoments(
+        squared=float(second.mean()),
+        passed=float(passed.mean()),
+        overlap=overlap,
+        along_queries=float(queries.mean()) / max(float(passed.mean()), MIN_PASSED) if n > 1 else 1.0,
+        along_keys=float(keys.mean()) / max(float(passed.mean()), MIN_PASSED) if n > 1 else 1.0,
+        squared_rows=tuple(second.mean(0).tolist()),
+        passed_rows=tuple(passed.mean(0).tolist()),
+    )
 
 
 def softmax_moments(keys: int, variance: float, visible_share: float) -> SoftmaxMoments:
@@ -110,8 +144,19 @@ def softmax_field(field: RandomField, axis: int, visible_share: float) -> tuple[
             both = min(max(field.share[each], 0.0), max(apart, 0.0))
             alike = min(max((field.share[each] - both) / spread, 0.0), 1.0) if spread > 0 else 1.0
             share.append(((1 - alike) * expectations.overlap + alike * expectations.squared) / n)
-    weights = RandomField(shape=field.shape, mean=1 / n, ms=expectations.squared / n, share=tuple(share))
+    profile = row_profile(field.shape, axis, expectations.squared_rows)
+    weights = RandomField(
+        shape=field.shape, mean=1 / n, ms=expectations.squared / n, share=tuple(share), profile=profile
+    )
     return weights, expectations
+
+
+def row_profile(shape: tuple[int, ...], axis: int, rows: Sequence[float]) -> PositionProfile | None:
+    """The profile along the rows of a square of logits, given what each row of a causal mask has."""
+    queries = axis - 1
+    if not rows or queries < 0 or shape[queries] != len(rows):
+        return None
+    return normalized_profile(queries, rows)[1]
 
 
 def softmax_gradient(g: RandomField, p: RandomField, axis: int, expectations: SoftmaxMoments) -> RandomField:
@@ -128,7 +173,8 @@ def softmax_gradient(g: RandomField, p: RandomField, axis: int, expectations: So
             share.append(-ms / (n - 1))
         else:
             share.append(p.share[each] * inner.share[each])
-    return RandomField(shape=p.shape, mean=0.0, ms=ms, share=tuple(share))
+    even = RandomField(shape=p.shape, mean=0.0, ms=ms, share=tuple(share), profile=profile_of(inner))
+    return reweighted(even, row_profile(p.shape, axis, expectations.passed_rows))
 
 
 @moment_rule(assumes="logits of a row are independent Gaussians")

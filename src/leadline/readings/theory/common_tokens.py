@@ -1,0 +1,94 @@
+r"""Which keys and values are linear maps of the same tokens, in attention that is one op or written out.
+
+Two tokens of $D$ features with the cosine $c$ have keys with the covariance $c$ and values with the covariance $c$, and
+$E[c^2] = 1/D$ where the tokens are otherwise independent. Sums over pairs of keys see this product.
+"""
+
+from __future__ import annotations
+
+from leadline.readings.theory.moment_rule import Call
+from leadline.records import Op, Value
+
+# Heuristic: the ops between a projection and attention: heads, norms, rotations, and a cache.
+MAX_STEPS_TO_WEIGHT = 16
+
+# Heuristic: the ops between logits and their product with the values: a scale, a bias, a mask, softmax, dropout.
+MAX_OPS_TO_VALUES = 16
+
+_PRODUCTS = ("matmul", "bmm", "einsum")
+
+
+def pair_excess(call: Call, key: int, value: int) -> float:
+    r"""$E[c^2]$ for the keys and values of two tokens; zero if they do not read the same tensor.
+
+    Keys that are rotated by their position keep $\overline{\cos^2}$ of their covariance, with the mean over positions
+    of the cosines of each frequency. As frequencies either turn many times or hardly at all, this is the mean cosine.
+    """
+    kept = 1.0
+    inputs: list[tuple[int, int]] = []
+    for each in (key, value):
+        maker = call.value(each).op
+        for _ in range(MAX_STEPS_TO_WEIGHT):
+            op = None if maker is None else call.trace.ops[maker]
+            if op is None or not op.inputs:
+                return 0.0
+            if op.kind == "weight":
+                inputs.append((op.inputs[0], 1 if "conv" in op.name else -1))
+                break
+            if op.name == "mul" and len(op.inputs) == 2:
+                kept *= _mean_rotation(call, op)
+            live = [
+                read
+                for read in op.inputs
+                if 0 not in call.value(read).shape and call.value(read).op is not None
+            ]
+            maker = call.value(live[0]).op if live else None
+        else:
+            return 0.0
+    (read, features), other = inputs
+    shape = call.value(read).shape
+    return kept / shape[features] if (read, features) == other and len(shape) > 1 else 0.0
+
+
+def _mean_rotation(call: Call, op: Op) -> float:
+    """The mean of the table by which keys are rotated; 1 for other factors, which do not differ by position."""
+    table = call.value(op.inputs[1])
+    if not all(_has_positions(call.value(read)) for read in op.inputs) or table.forward is None:
+        return 1.0
+    return min(max(table.forward.mean, 0.0), 1.0)
+
+
+def _has_positions(value: Value) -> bool:
+    """Whether a factor differs along two axes: by position and feature, unlike the scale of a norm or its weight."""
+    return sum(size > 1 for size in value.shape) > 1 and value.shape[-1] > 1
+
+
+class AttendedValues:
+    """The softmax over the logits that a product of queries and keys makes, and the values that it weights."""
+
+    __slots__ = ("logits", "values")
+
+    def __init__(self, logits: int, values: int) -> None:
+        self.logits, self.values = logits, values
+
+
+def attended_values(call: Call) -> AttendedValues | None:
+    """What attends by the output of this product; None if no softmax and second product follow."""
+    derived, logits = set(call.op.outputs), None
+    for op in call.trace.ops[call.op.index + 1 : call.op.index + 1 + MAX_OPS_TO_VALUES]:
+        reads = derived.intersection(op.inputs)
+        if not reads:
+            continue
+        if op.name in _PRODUCTS:
+            others = [value for value in op.inputs if value not in derived]
+            return AttendedValues(logits, others[0]) if logits is not None and others else None
+        if op.name == "softmax":
+            logits = op.inputs[0]
+        elif _is_weight(op):
+            return None
+        derived.update(op.outputs)
+    return None
+
+
+def _is_weight(op: Op) -> bool:
+    return op.kind == "weight"
