@@ -1,17 +1,20 @@
-"""Test `leadline.forecast`: the exponents of every scheme, and training on both sides of the depth that it names.
+"""Test `leadline.forecast`: exponents of every scheme and along width, and training on both sides of a limit.
 
-    python -m benchmarks.forecast            measure cases without a result, fill docs/explanation/update.md
-    python -m benchmarks.forecast --quick    measure one family; print it and store nothing
+    python -m benchmarks.forecast                 measure cases without a result, fill docs/explanation/update.md
+    python -m benchmarks.forecast --only width    measure only those whose names begin like this
+    python -m benchmarks.forecast --quick         measure one family; print it and store nothing
 
 Exponents: a tiny Transformer encoder has a fixed random readout, so that the gradient of the loss with respect to the
 output is the same at every depth; the first step of SGD and of Adam is measured with five seeds. Depths: MLPs on
 scikit-learn's digits are trained at the user's rate without warm-up, at a quarter and at four times the forecast depth.
+Width: exponents are fitted on three widths and compared with the power between the last of them and four times as much.
 Results: benchmarks/results/forecast.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +31,8 @@ from benchmarks.timing import significant
 from benchmarks.update_exponents import branch_matrices
 from benchmarks.update_limits import BATCH, digits, final_loss
 from leadline import Case
-from leadline.nn import MLP, SCHEMES, Encoder, Options
+from leadline.nn import MLP, SCHEMES, Encoder, LanguageModel, Options, param_groups
+from leadline.nn.optim import Base
 
 DEPTHS, SEEDS = (8, 16, 32), 5
 WIDTH, HEADS, HIDDEN, TIME, ROWS = 32, 2, 64, 8, 4
@@ -167,6 +171,134 @@ def holds(case: dict[str, Any]) -> tuple[bool, bool]:
     return all(shallow), all(deep) if case["max_depth"] is None else not any(deep)
 
 
+# Width: families whose law is derived, and one whose law is not.
+
+WIDTHS, BEYOND, WIDTH_SEEDS = (32, 64, 128), 512, 4
+VOCAB, TOKENS, BLOCKS = 64, 16, 2
+WIDTH_RATE = 1e-5
+WIDE = {  # derived exponents of the change of the function
+    "MLP, standard, Adam": "+1 to +1.5",
+    "MLP, muP, Adam": "0",
+    "MLP, standard, SGD": "+1",
+    "language model, standard, AdamW": "+1 to +1.5",
+    "language model, `param_groups`, AdamW": "blocks 0, head +1",
+    "language model, `param_groups` and head, AdamW": "0 to +0.5",
+    "transformers GPT-2, AdamW": "",
+}
+
+
+def wide_mlp(name: str, width: int) -> Case:
+    """A plain ReLU network; muP divides the rates of all matrices but the first, and the head's start, by width."""
+    generator = torch.Generator().manual_seed(torch.initial_seed())
+    x = torch.randn(64, 16, generator=generator)
+    y = torch.randint(16, (64,), generator=generator)
+    sizes = [16, width, width, width, 16]
+    layers: list[nn.Module] = []
+    for fan_in, fan_out in itertools.pairwise(sizes):
+        layer = nn.Linear(fan_in, fan_out)
+        is_mup_head = "muP" in name and len(layers) == 6
+        nn.init.normal_(layer.weight, std=1 / fan_in if is_mup_head else math.sqrt(2 / fan_in))
+        nn.init.zeros_(layer.bias)
+        layers += [layer, nn.ReLU()]
+    model = nn.Sequential(*layers[:-1])
+    matrices = [p for key, p in model.named_parameters() if p.ndim > 1 and not key.startswith("0.")]
+    others = [p for p in model.parameters() if all(p is not each for each in matrices)]
+    rate = WIDTH_RATE * (WIDTHS[0] / width if "muP" in name else 1.0)
+    groups = [{"params": matrices, "lr": rate}, {"params": others, "lr": WIDTH_RATE}]
+    optimizer = torch.optim.SGD(groups) if "SGD" in name else torch.optim.Adam(groups)
+    return Case(model, x, y, F.cross_entropy, optimizer)
+
+
+def wide_language_model(name: str, width: int) -> Case:
+    generator = torch.Generator().manual_seed(torch.initial_seed())
+    tokens = torch.randint(VOCAB, (8, TOKENS + 1), generator=generator)
+    if name.startswith("transformers"):
+        # Imported here because only this family needs it.
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        config = GPT2Config(
+            vocab_size=VOCAB,
+            n_positions=TOKENS + 1,
+            n_embd=width,
+            n_layer=BLOCKS,
+            n_head=2,
+            use_cache=False,
+            bos_token_id=None,
+            eos_token_id=None,
+        )
+        network = GPT2LMHeadModel(config)
+        adamw = torch.optim.AdamW(network.parameters(), lr=WIDTH_RATE)
+        return Case(network, {"input_ids": tokens, "labels": tokens}, optimizer=adamw)
+    model = LanguageModel(VOCAB, width, 2, BLOCKS, scheme="residual-linear", max_len=TOKENS)
+    groups: Any = model.parameters()
+    if "param_groups" in name:
+        groups = param_groups(model, None, "adamw", lr=WIDTH_RATE, base=Base(width=WIDTHS[0]))
+    if "head" in name:
+        head = model.head.weight
+        for group in groups:
+            group["params"] = [p for p in group["params"] if p is not head]
+        groups.append({"params": [head], "lr": WIDTH_RATE * WIDTHS[0] / width})
+    optimizer = torch.optim.AdamW(groups, lr=WIDTH_RATE)
+    return Case(model, tokens[:, :-1], tokens[:, 1:], _token_loss, optimizer)
+
+
+def _token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    return F.cross_entropy(logits.flatten(0, 1), targets.flatten())
+
+
+def beyond_the_fit(name: str) -> dict[str, Any]:
+    make = wide_mlp if name.startswith("MLP") else wide_language_model
+
+    def build(width: int) -> Case:
+        return make(name, width)
+
+    fitted = leadline.forecast(build, widths=WIDTHS, seeds=WIDTH_SEEDS).laws[0]
+    wider = leadline.forecast(build, widths=(WIDTHS[-1], BEYOND), seeds=WIDTH_SEEDS).laws[0]
+    quantities = ("function_change", "blocks_change", "safe_rate", "hidden_update", "output_update")
+    return {
+        "fitted": {key: _stored(fitted.exponents.get(key)) for key in quantities},
+        "beyond": {key: _stored(wider.exponents.get(key)) for key in quantities},
+        "rules": {rule.setting: significant(rule.power, 3) for rule in fitted.rules if rule.power},
+    }
+
+
+def _stored(exponent: Any) -> dict[str, float] | None:
+    if exponent is None or exponent.low is None:
+        return None
+    return {key: significant(getattr(exponent, key), 3) for key in ("value", "low", "high")}
+
+
+def render_widths(results: Results) -> str:
+    rows = []
+    for name, derived in WIDE.items():
+        case = results["cases"].get(f"width | {name}")
+        if case is None:
+            continue
+        change, safe = ([_cell(case[part][key]) for part in ("fitted", "beyond")] for key in SHOWN)
+        said = "; ".join(
+            f"{setting.replace('learning ', '')} {power:+.2f}" for setting, power in _rates(case)
+        )
+        rows.append([name, derived, *change, *safe, said or "none"])
+    last = WIDTHS[-1]
+    head = [
+        "network",
+        "derived",
+        f"function, {WIDTHS[0]} to {last}",
+        f"{last} to {BEYOND}",
+        f"safe rate, {WIDTHS[0]} to {last}",
+        f"{last} to {BEYOND}",
+        "missing powers of the rates",
+    ]
+    return table(head, rows)
+
+
+SHOWN = ("function_change", "safe_rate")
+
+
+def _rates(case: dict[str, Any]) -> list[tuple[str, float]]:
+    return [(setting, power) for setting, power in case["rules"].items() if setting.startswith("learning")]
+
+
 def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
     """Return the cases: families first, then schemes with derived exponents, then the other schemes."""
     sides = {f"depth | {family}": partial(both_sides, family) for family in FAMILIES}
@@ -175,7 +307,8 @@ def all_cases() -> dict[str, Callable[[], dict[str, Any]]]:
         for scheme in sorted(SCHEMES, key=lambda each: each not in DERIVED)
         for optimizer in ("SGD", "Adam")
     }
-    return {**sides, **laws}
+    widths = {f"width | {name}": partial(beyond_the_fit, name) for name in WIDE}
+    return {**widths, **sides, **laws}
 
 
 def render_exponents(results: Results) -> str:
@@ -225,14 +358,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="one family; stores nothing")
+    parser.add_argument("--only", default="", help="measure only cases whose names begin with this")
     torch.set_num_threads(1)
-    if parser.parse_args().quick:
+    arguments = parser.parse_args()
+    if arguments.quick:
         print(both_sides(Family(kind="default relu", optimizer="Adam", rate=0.001, width=16)))
         return
-    results = run_missing("forecast", all_cases(), partial(print, flush=True))
+    cases = {name: measure for name, measure in all_cases().items() if name.startswith(arguments.only)}
+    results = run_missing("forecast", cases, partial(print, flush=True))
     page = ROOT / "docs" / "explanation" / "update.md"
     fill_file(page, "forecast-exponents", render_exponents(results))
     fill_file(page, "forecast-depths", render_depths(results))
+    fill_file(page, "forecast-widths", render_widths(results))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Each function turns its arguments into a `Case` and passes it to the package tha
     check                        what is wrong with a model, and a verdict  tracer, readings, checks
     predict                      the same report before there are weights   tracer.weightless, readings, checks
     update                       what one optimizer step does               readings.update
-    forecast                     how deep a family of networks can go       readings.forecast
+    forecast                     laws of a family in depth, width and batch readings.forecast
     symmetries, shrink, balance  rescalings that change no output           readings.symmetry
     fix, apply, undo             edits that are proved by training          fixes
     watch                        a running training loop                    monitor
@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from, seeded_factory
+from leadline.case import Case, Inputs, Loss, Progress, as_case, case_from, describe, seeded_factory
 from leadline.checks import Check
 from leadline.checks._diagnosis import check_case, explain_failure, make_report, read_trace
+from leadline.errors import InputError
 from leadline.joint_optimizer import Optimizers
-from leadline.readings.limits import DEFAULT_DEPTHS, MAX_OUTPUT_CHANGE
+from leadline.readings.limits import MAX_OUTPUT_CHANGE
 from leadline.readings.profile import read_profile
 from leadline.readings.theory.prediction import predict_moments
 from leadline.readings.update.probe import BeforeStep
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from leadline.fixes._engine.trial import BudgetInput
     from leadline.monitor.arguments import OnAlert
     from leadline.monitor.watch import Watch
-    from leadline.readings.forecast import Build
+    from leadline.readings.family import Build
     from leadline.readings.symmetry.rescale import Symmetries
 
 
@@ -171,25 +172,40 @@ def update(  # noqa: PLR0913  (the five fields of a Case, and two choices)
 
 
 @shielded
-def forecast(
+def forecast(  # noqa: PLR0913  (three axes and the length of the run)
     build: Build | Case | tuple[Any, ...],
-    depths: Sequence[int] = DEFAULT_DEPTHS,
+    depths: Sequence[int] | None = None,
     *,
+    widths: Sequence[int] | None = None,
+    batches: Sequence[int] | None = None,
+    steps: int | None = None,
     seeds: int = 3,
     progress: Progress | None = None,
 ) -> Forecast:
-    """Build a network at several depths, measure the first step of each, and report how deep the family can go.
+    """Build a network at several depths, widths or batch sizes, measure the first step of each, and fit the laws.
 
-    `build(depth)` returns a `leadline.Case` (or its fields as a tuple or dict) with an optimizer. It is called once
-    per depth and seed, after `torch.manual_seed`. You choose what the depth counts, for example blocks or layers.
+    `build` takes `depth`, `width` and `batch`, or some of them (a single argument of any name is the depth), and
+    returns a `leadline.Case` (or its fields as a tuple or dict) with an optimizer. It is called once per value and
+    seed, after `torch.manual_seed`; an axis that does not vary has its first value. You choose what the depth counts,
+    for example blocks or layers. Without `widths` and `batches`, `depths` are 4, 8, 16 and 32. `steps` is the planned
+    length of the run, with which weight decay's memory is compared.
+
     If you pass a `Case` instead of a function, the forecast is extrapolated from its own blocks.
     `progress(done, total, text)` is called before each network.
     """
     from leadline.readings.forecast import extrapolate_case, forecast_family
 
     if not callable(build) or isinstance(build, nn.Module):
-        return extrapolate_case(as_case(build))
-    return forecast_family(build, depths, seeds=seeds, progress=progress)
+        if widths is not None or batches is not None:
+            raise InputError(
+                expected="a function of width or batch that builds the network",
+                got=f"one network ({describe(build)}) with widths or batches",
+                fix="write def build(width, batch): ... that returns the Case, and pass the function",
+            )
+        return extrapolate_case(as_case(build), steps=steps)
+    return forecast_family(
+        build, depths, widths=widths, batches=batches, steps=steps, seeds=seeds, progress=progress
+    )
 
 
 @shielded

@@ -11,16 +11,18 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from leadline.errors import InputError, LeadlineError, add_advice, has_advice
 from leadline.records import Source
+from leadline.records.forecast import AXES
 from leadline.tracer.sources import find_source, repository_root, short_path, show_frame, user_frames
 
 if TYPE_CHECKING:
@@ -166,19 +168,21 @@ def source_file(spec: str) -> tuple[Path | None, str]:
     return (Path(file) if file else None), target.attribute
 
 
-def load_family(spec: str) -> Case | Callable[[int], Any]:
-    """Return the function of one depth that `spec` names; it can import the files next to its own when called.
+def load_family(spec: str, axes: Collection[str] = ()) -> Case | Callable[..., Any]:
+    """Return the function of depth, width or batch that `spec` names; it can import its neighbors when called.
 
-    A factory without arguments, or a Case, is one network rather than a family; then its Case is returned.
+    A factory without arguments, or a Case, is one network rather than a family; then its Case is returned, unless the
+    caller varies some of its `axes`.
     """
     target = locate(spec)
     factory = _import_target(target)
-    if not _takes_depth(factory, spec):
+    if not _is_family(factory, spec, axes):
         return load_factory(spec)()
 
-    def build(depth: int) -> Any:
+    @wraps(factory)  # its signature tells which axes it takes
+    def build(*args: Any, **kwargs: Any) -> Any:
         with _importable(target.folder), _no_exit(target.place), _explain_factory_error(spec):
-            return factory(depth)
+            return factory(*args, **kwargs)
 
     return build
 
@@ -327,25 +331,25 @@ def _make(factory: Any, spec: str) -> Case:
     return as_case(factory())
 
 
-def _takes_depth(factory: Any, spec: str) -> bool:
-    """Whether `factory` is a function of one argument, the depth."""
+def _is_family(factory: Any, spec: str, axes: Collection[str]) -> bool:
+    """Whether `factory` builds networks of several depths, or of the `axes` that the caller varies."""
     if not callable(factory) or hasattr(factory, "parameters"):  # a module is a model, not a factory
         return False
     required = _required_arguments(factory)
-    if len(required) > 1:
+    if len(required) > 1 and not set(required) <= set(AXES):
         raise InputError(
-            expected="a function of one argument, the depth, that returns a leadline.Case",
+            expected="a function of depth, width and batch, or some of them, that returns a leadline.Case",
             got=f"{spec!r}, which needs {', '.join(required)}",
             fix="write def build(depth): ... that calls it with the values you want",
         )
-    return bool(required) or _first_argument(factory) == "depth"
+    return bool(required or axes) or "depth" in _arguments(factory)
 
 
-def _first_argument(factory: Any) -> str:
+def _arguments(factory: Any) -> list[str]:
     try:
-        return next(iter(inspect.signature(factory).parameters), "")
+        return list(inspect.signature(factory).parameters)
     except (TypeError, ValueError):
-        return ""
+        return []
 
 
 def _required_arguments(factory: Any) -> list[str]:

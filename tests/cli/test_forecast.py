@@ -25,6 +25,11 @@ def one():
 def two(depth, width):
     return build(depth)
 
+def wide(width, batch=16):
+    model = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 2))
+    adam = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.1)
+    return model, torch.randn(batch, 8), torch.randint(2, (batch,)), nn.functional.cross_entropy, adam
+
 def without(depth):
     return build(depth)[:4]
 """
@@ -51,6 +56,14 @@ def test_json_is_the_record(run, family):
     assert [point["depth"] for point in found["points"]] == [2, 4]
 
 
+def test_widths_and_batches_are_measured_beside_the_length_of_the_run(run, family):
+    options = ("--widths", "8,16", "--batches", "8,16", "--steps", "500", "--seeds", "1")
+    done = run("forecast", f"{family}:wide", *options, "--format", "json")
+    found = json.loads(done.out)
+    assert [law["axis"] for law in found["laws"]] == ["width", "batch"]
+    assert found["decay_memory"]["steps"] == 500
+
+
 def test_a_factory_without_arguments_is_extrapolated_from_its_blocks(run, family):
     done = run("forecast", f"{family}:one")
     assert done.code == 0
@@ -60,10 +73,13 @@ def test_a_factory_without_arguments_is_extrapolated_from_its_blocks(run, family
 @pytest.mark.parametrize(
     ("target", "options", "said"),
     [
-        ("two", (), "depth, width"),
+        ("two", (), "widths=(...)"),
         ("without", (), "optimizer"),
         ("build", ("--depths", "8,4"), "increasing"),
         ("build", ("--depths", "few"), "whole numbers"),
+        ("build", ("--widths", "8,16"), "argument width"),
+        ("one", ("--batches", "8,16"), "argument batch"),
+        ("wide", (), "pass widths=(...) or batches=(...)"),
         ("nobody", (), "did you mean|use one of"),
     ],
 )

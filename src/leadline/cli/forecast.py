@@ -1,4 +1,4 @@
-"""`leadline forecast`: measures a network at several depths and forecasts how deep it can go."""
+"""`leadline forecast`: measures a network at several depths, widths or batch sizes and forecasts larger ones."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 DEMO = "leadline.lab.demo:residual_family"
 
 
-class Depths(click.ParamType[tuple[int, ...]]):
-    """A list of depths such as `4,8,16,32`."""
+class WholeNumbers(click.ParamType[tuple[int, ...]]):
+    """A list of whole numbers such as `4,8,16,32`."""
 
-    name = "depths"
+    name = "numbers"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
@@ -46,6 +46,7 @@ class Depths(click.ParamType[tuple[int, ...]]):
 @click.command(
     epilog=examples(
         "leadline forecast train.py:build --depths 4,8,16,32 --seeds 3",
+        "leadline forecast train.py:build --widths 32,64,128 --batches 8,16,32 --steps 20000",
         "leadline forecast my.package:build --format json --output forecast.json",
         f"leadline forecast {DEMO} --html forecast.html",
     )
@@ -53,13 +54,22 @@ class Depths(click.ParamType[tuple[int, ...]]):
 @click.argument("target")
 @click.option(
     "--depths",
-    type=Depths(),
-    default="4,8,16,32",
-    show_default=True,
-    help="Increasing depths, separated by commas.",
+    type=WholeNumbers(),
+    help="Increasing depths, separated by commas.  [default: 4,8,16,32 without --widths and --batches]",
+)
+@click.option("--widths", type=WholeNumbers(), help="Increasing widths, if the function takes `width`.")
+@click.option("--batches", type=WholeNumbers(), help="Increasing batch sizes, if the function takes `batch`.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help="Planned optimizer steps of the run, to compare with weight decay's memory.",
 )
 @click.option(
-    "--seeds", type=click.IntRange(min=1), default=3, show_default=True, help="Number of networks per depth."
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Number of networks at each depth, width or batch size.",
 )
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @output_option
@@ -68,7 +78,10 @@ class Depths(click.ParamType[tuple[int, ...]]):
 @color_option
 def forecast(
     target: str,
-    depths: tuple[int, ...],
+    depths: tuple[int, ...] | None,
+    widths: tuple[int, ...] | None,
+    batches: tuple[int, ...] | None,
+    steps: int | None,
     seeds: int,
     form: str,
     output: Path | None,
@@ -77,10 +90,11 @@ def forecast(
     verbose: bool,
     no_color: bool,
 ) -> int:
-    """Build a network at several depths and say how deep it can go.
+    """Build a network at several depths, widths or batch sizes: how deep it can go, and which rate a larger one needs.
 
-    TARGET is path/file.py:build or package.module:build. The function takes the depth as its one argument and returns
-    a leadline.Case, or a tuple or dict of its fields: model, inputs, targets, loss and optimizer (required here). A
+    TARGET is path/file.py:build or package.module:build. The function takes depth, width and batch, or some of them (a
+    single argument of any name is the depth), and returns a leadline.Case, or a tuple or dict of its fields: model,
+    inputs, targets, loss and optimizer (required here). While one of them varies, the others have their first value. A
     function without arguments is one network: the forecast then extrapolates to more of its blocks.
 
     Exit codes: 0 done, 2 wrong usage or an error.
@@ -88,7 +102,9 @@ def forecast(
     look = look_for(quiet=quiet, verbose=verbose, no_color=no_color or output is not None)
     try:
         with progress_bar(quiet=quiet) as progress:
-            record = _measure(target, depths, seeds, progress)
+            record = _measure(
+                target, {"depths": depths, "widths": widths, "batches": batches}, steps, seeds, progress
+            )
     except (LeadlineError, click.ClickException):
         raise
     except Exception as error:
@@ -103,11 +119,20 @@ def forecast(
     return FINE
 
 
-def _measure(target: str, depths: tuple[int, ...], seeds: int, progress: Progress | None) -> Forecast:
+def _measure(
+    target: str,
+    values: dict[str, tuple[int, ...] | None],
+    steps: int | None,
+    seeds: int,
+    progress: Progress | None,
+) -> Forecast:
     """Measure the forecast; output of the target's code goes to stderr, so that stdout holds only the result."""
     locate(target)
     # Imported here so that a wrong target is reported without waiting for torch.
     from leadline.api import forecast as measure_forecast
 
     with redirect_stdout(sys.stderr), show_target(target):
-        return measure_forecast(load_family(target), depths, seeds=seeds, progress=progress)
+        axes = [name for name, each in values.items() if each is not None and name != "depths"]
+        return measure_forecast(
+            load_family(target, axes), **values, steps=steps, seeds=seeds, progress=progress
+        )

@@ -1,23 +1,46 @@
-"""Forecast how the first step and the signal change with depth, and how deep a network can go."""
+"""Forecast how the first step and the signal change with depth, width and batch, and how deep a network can go."""
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import torch
+from msgspec.structs import replace
 
-from leadline.case import Case, Progress, as_case, describe
+from leadline.case import Case, Progress
 from leadline.errors import InputError
 from leadline.ops.optimizers import Family, family_of
 from leadline.readings import depth_law
 from leadline.readings.depth_law import by_seed, find_depth_limits, fit_exponent, is_wide, log_parting
+from leadline.readings.family import Build, FamilyPlan, check_axis_acts, check_counts
+from leadline.readings.gradient_noise import advise_noise, read_noise, sample_noise
 from leadline.readings.profile import read_profile
+from leadline.readings.scaling import (
+    TensorShape,
+    advise_along,
+    batch_rules,
+    fit_along,
+    kinds_of,
+    point_along,
+    read_decay_memory,
+    shapes_of,
+    spectral_rate_power,
+    width_rules,
+)
 from leadline.readings.update.reading import read_update
-from leadline.records import DepthBlock, DepthLimit, DepthPoint, Exponent, Forecast, Profile, Update
-from leadline.records.forecast import MAX_FLAT_EXPONENT
+from leadline.records import (
+    AxisLaw,
+    DecayMemory,
+    DepthBlock,
+    DepthLimit,
+    DepthPoint,
+    Exponent,
+    Forecast,
+    Profile,
+    Update,
+)
+from leadline.records.forecast import MAX_FLAT_EXPONENT, Axis
 from leadline.tracer.restore import random_states, restore_random
 from leadline.tracer.trace import trace
 
@@ -134,23 +157,139 @@ def _rate(change: Exponent, scaling: str) -> list[str]:
 
 # The public functions: measure a family at several depths, or extrapolate from the blocks of one model.
 
-Build = Callable[[int], Any]
 
-
-def forecast_family(
-    build: Build, depths: Sequence[int], *, seeds: int = 3, progress: Progress | None = None
+def forecast_family(  # noqa: PLR0913  (the names of the public contract)
+    build: Build,
+    depths: Sequence[int] | None = None,
+    *,
+    widths: Sequence[int] | None = None,
+    batches: Sequence[int] | None = None,
+    steps: int | None = None,
+    seeds: int = 3,
+    progress: Progress | None = None,
 ) -> Forecast:
-    """Measure the first step of `build(depth)` at every depth and seed, and fit how it changes with depth."""
-    _check_build(build)
-    _check(depths, seeds)
+    """Measure the first step of the networks of `build` along each axis, and fit how it changes."""
+    plan = FamilyPlan(build, {"depth": depths, "width": widths, "batch": batches})
+    check_counts(seeds, steps)
+    report = _Count(progress, sum(map(len, plan.values.values())) * seeds)
     before = random_states()
     try:
-        points, last = _measure_all(build, depths, seeds, progress)
+        found = _measure_depths(plan, seeds, report) if "depth" in plan.values else None
+        laws = tuple(_measure_axis(plan, axis, seeds, report) for axis in plan.values if axis != "depth")
+        memory = None if steps is None else _decay_memory(plan, steps)
+        if found is None:
+            torch.manual_seed(0)
+            profile, update, _ = measure(plan.case())
+            found = _without_depths(profile, update, seeds)
     finally:
         restore_random(before)
+    report.finish()
+    return replace(found, laws=laws, decay_memory=memory)
+
+
+class _Count:
+    """Says before each network how many are done."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self.progress, self.total, self.done = progress, total, 0
+
+    def next(self, text: str) -> None:
+        if self.progress is not None:
+            self.progress(self.done, self.total, text)
+        self.done += 1
+
+    def finish(self) -> None:
+        if self.progress is not None:
+            self.progress(self.total, self.total, "")
+
+
+def _measure_depths(plan: FamilyPlan, seeds: int, report: _Count) -> Forecast:
+    depths = plan.values["depth"]
+    points: list[DepthPoint] = []
+    sizes = set()
+    for depth in depths:
+        for seed in range(seeds):
+            report.next(f"depth {depth}, seed {seed}")
+            torch.manual_seed(seed)
+            profile, update, ops = measure(plan.case(depth=depth))
+            points.append(point_of(profile, update, depth, seed))
+            sizes.add((depth, profile.parameters, ops))
+        _check_grows(sizes)
     exponents = fit_exponents(points, depths)
-    limits = find_depth_limits(points, depths, last[1].optimizer)
-    return _forecast(last, points, exponents, limits, depths=tuple(depths), seeds=seeds)
+    limits = find_depth_limits(points, depths, update.optimizer)
+    return _forecast((profile, update), points, exponents, limits, depths=depths, seeds=seeds)
+
+
+def _measure_axis(plan: FamilyPlan, axis: Axis, seeds: int, report: _Count) -> AxisLaw:
+    """Measure the networks along width or batch, the other axes at their base."""
+    values = plan.values[axis]
+    updates: list[tuple[Update, Case, int, int]] = []
+    shapes: dict[int, dict[str, TensorShape]] = {}
+    noise = []
+    for value in values:
+        for seed in range(seeds):
+            report.next(f"{axis} {value}, seed {seed}")
+            torch.manual_seed(seed)
+            case = plan.case(**{axis: value})
+            updates.append((measure(case)[1], case, value, seed))
+            shapes.setdefault(value, shapes_of(case.model))
+            if axis == "batch" and value == values[-1]:
+                noise.append(sample_noise(case))
+        check_axis_acts(axis, updates)
+    kinds = kinds_of(shapes[values[0]], shapes[values[-1]]) if axis == "width" else {}
+    points = tuple(point_along(update, case, kinds, value, seed) for update, case, value, seed in updates)
+    exponents = fit_along(points, values)
+    update, case, _, _ = updates[0]
+    if axis == "width":
+        rules = width_rules(exponents, spectral_rate_power(case))
+        advice, batch_noise = advise_along(axis, values, exponents, rules, update.lr), None
+    else:
+        groups = [group for optimizer in case.optimizers for group in optimizer.param_groups]
+        rules = batch_rules(
+            update.optimizer,
+            decays=any(group.get("weight_decay") for group in groups),
+            has_epsilon=family_of(update.optimizer) == "adam" and any("eps" in group for group in groups),
+        )
+        batch_noise = read_noise([each for each in noise if each is not None])
+        advice = (
+            *advise_noise(batch_noise, values, update.optimizer, update.lr, exponents.get("grad_square")),
+            *advise_along(axis, values, exponents, rules, update.lr),
+        )
+    return AxisLaw(
+        axis=axis,
+        values=values,
+        base={name: each for name, each in plan.base.items() if name != axis},
+        points=points,
+        exponents=exponents,
+        rules=rules,
+        advice=advice,
+        noise=batch_noise,
+    )
+
+
+def _decay_memory(plan: FamilyPlan, steps: int) -> DecayMemory | None:
+    torch.manual_seed(0)
+    return read_decay_memory(plan.case(), steps)
+
+
+def _without_depths(profile: Profile, update: Update, seeds: int) -> Forecast:
+    """A forecast that says nothing about depth."""
+    return Forecast(
+        model=profile.model,
+        optimizer=update.optimizer,
+        lr=update.lr,
+        depths=(max(len(profile.blocks), 1),),
+        seeds=seeds,
+        from_one_model=False,
+        points=(),
+        exponents={},
+        limits=(),
+        max_depth=None,
+        max_depth_low=None,
+        max_depth_high=None,
+        safe_depth=None,
+        advice=(),
+    )
 
 
 def fit_exponents(points: Sequence[DepthPoint], depths: Sequence[int]) -> dict[str, Exponent]:
@@ -171,25 +310,6 @@ def fit_exponents(points: Sequence[DepthPoint], depths: Sequence[int]) -> dict[s
 
 def _log(value: float | None) -> float | None:
     return math.log(value) if value is not None and 0 < value < math.inf else None
-
-
-def _measure_all(
-    build: Build, depths: Sequence[int], seeds: int, progress: Progress | None
-) -> tuple[list[DepthPoint], tuple[Profile, Update]]:
-    points: list[DepthPoint] = []
-    sizes, total = set(), len(depths) * seeds
-    for depth in depths:
-        for seed in range(seeds):
-            if progress is not None:
-                progress(len(points), total, f"depth {depth}, seed {seed}")
-            torch.manual_seed(seed)
-            profile, update, ops = measure(_case(build, depth))
-            points.append(point_of(profile, update, depth, seed))
-            sizes.add((depth, profile.parameters, ops))
-        _check_grows(sizes)
-    if progress is not None:
-        progress(total, total, "")
-    return points, (profile, update)
 
 
 def _forecast(
@@ -234,54 +354,15 @@ def _scaling(profile: Profile, update: Update) -> str:
     return FLAT_SCHEMES[family] if any(block.residual for block in profile.blocks) else NO_BRANCHES
 
 
-def extrapolate_case(case: Case) -> Forecast:
-    """A forecast from the repeated blocks of one model."""
+def extrapolate_case(case: Case, *, steps: int | None = None) -> Forecast:
+    """A forecast from the repeated blocks of one model; `steps` is the planned length of the run."""
     profile, update, _ = measure(case)
-    steps = depth_law.repeated_steps(profile, update)
-    point = point_of(profile, update, len(steps), 0)
-    exponents = depth_law.exponents_of(steps)
-    limits = depth_law.limits_of(point, len(steps), exponents, update.optimizer)
-    return _forecast((profile, update), [point], exponents, limits, depths=(len(steps),), seeds=0)
-
-
-def _case(build: Build, depth: int) -> Case:
-    case = as_case(build(depth))
-    if case.optimizer is None:
-        raise InputError(
-            expected="a Case with the optimizer that trains the network",
-            got=f"a Case without an optimizer from build({depth})",
-            fix="return leadline.Case(model, inputs, targets, loss, optimizer): the forecast measures its steps",
-        )
-    return case
-
-
-def _check_build(build: Build) -> None:
-    try:
-        inspect.signature(build).bind(1)
-    except TypeError as error:
-        raise InputError(
-            expected="a function of the depth that builds the network",
-            got=f"{getattr(build, '__name__', describe(build))}, which does not accept one number ({error})",
-            fix="write def build(depth): ... that returns leadline.Case(model, inputs, targets, loss, optimizer), or "
-            "pass the Case itself (forecast(build())) to extrapolate from one model",
-        ) from None
-    except ValueError:  # built-in callables may have no signature
-        return
-
-
-def _check(depths: Sequence[int], seeds: int) -> None:
-    values = list(depths) if isinstance(depths, Sequence) else []
-    whole = all(isinstance(depth, int) and depth > 0 for depth in values)
-    if not whole or len(values) < 2 or values != sorted(set(values)):
-        raise InputError(
-            expected="at least two depths, positive whole numbers, increasing",
-            got=repr(tuple(values) if values else depths),
-            fix="pass, for instance, depths=(4, 8, 16, 32); a law shows with three or more",
-        )
-    if seeds < 1:
-        raise InputError(
-            expected="at least one seed", got=repr(seeds), fix="pass seeds=3 or more for intervals"
-        )
+    repeated = depth_law.repeated_steps(profile, update)
+    point = point_of(profile, update, len(repeated), 0)
+    exponents = depth_law.exponents_of(repeated)
+    limits = depth_law.limits_of(point, len(repeated), exponents, update.optimizer)
+    found = _forecast((profile, update), [point], exponents, limits, depths=(len(repeated),), seeds=0)
+    return found if steps is None else replace(found, decay_memory=read_decay_memory(case, steps))
 
 
 def _check_grows(sizes: set[tuple[int, int, int]]) -> None:

@@ -155,3 +155,5 @@ class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """None: not known, because the model could not be built a second time."""
     trained: float | None = None
     """Share of the larger matrices that no initializer draws: training left its marks; None if there are too few."""
+    trained_names: tuple[str, ...] = ()
+    """Those matrices, and embeddings, as far as they were looked at."""

@@ -307,7 +307,7 @@ class GraphCut(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     module: str = ""
     place: Source | None = None
     parameters: tuple[str, ...] = ()
-    """Names of the trainable parameters before the cut that get no gradient, or only zeros."""
+    """Names of the trainable parameters before the cut that get no gradient, or only zeros; none if all get another."""
 
 
 class Jump(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,9 +14,10 @@ TRACE_SCHEMA = "leadline.trace/2"
 
 Phase = Literal["forward", "loss"]
 SourceKind = Literal["input", "target", "parameter", "buffer", "constant"]
-CutKind = Literal["call", "no_grad", "discrete", "exit", "zero"]
+CutKind = Literal["call", "no_grad", "discrete", "exit", "zero", "draw"]
 """What cuts a graph: a call such as `detach`, a `no_grad` block, an op whose result has no gradient (argmax), a
-conversion to Python or NumPy, or an op through which the gradient is exactly zero (round)."""
+conversion to Python or NumPy, an op through which the gradient is exactly zero (round), or a random draw with a mean
+and a deviation that learn, whose result carries no gradient to them."""
 
 CHANGED_THROUGH_VIEW = "changed in place through a view"
 """The reason in `Value.unobserved` of a tensor that an op changed through a view of it."""

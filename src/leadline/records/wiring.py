@@ -46,6 +46,8 @@ class Perturbation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """The first op in which the change reached an index that it must not reach."""
     by_sample: bool = False
     """The outputs have no positions: they are compared along the sample axis."""
+    by_place: bool = False
+    """Only the reverse order of the samples changed the forbidden ones, not the content of others ("sample" only)."""
 
     @property
     def largest(self) -> float:
@@ -87,6 +89,8 @@ class Dependence(msgspec.Struct, frozen=True, kw_only=True):
     position_axis: int | None
     perturbations: tuple[Perturbation, ...]
     inputs: tuple[InputUse, ...]
+    dropouts: tuple[OpSite, ...] = ()
+    """Where something was dropped in eval mode."""
     padding_counted: int = 0
     """Predictions at padded positions whose target the loss counts."""
 
@@ -132,6 +136,16 @@ class Reduction(msgspec.Struct, frozen=True, kw_only=True):
     """Targets that the loss counts in each half of the batch."""
     largest_over_smallest: float
     """The largest weight over the smallest, each of one sample: 1 if all targets count alike."""
+
+
+class OutputRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that the last activation can have, and the targets that it cannot reach."""
+
+    site: OpSite
+    low: float
+    high: float
+    outside: float
+    """Share of the targets outside of the range."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -181,6 +195,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Regression: root mean square of the targets."""
     target_spread: float | None = None
     """Regression: standard deviation of the targets."""
+    output_range: OutputRange | None = None
+    """Regression: what the last activation can reach; None if it is none with a range."""
 
 
 # The ledger: who learns.
@@ -259,12 +275,19 @@ class DiscardedResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     """Its caller returns it, or something that was computed from it, or nobody knows what it returns."""
 
 
-class FlatStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step function whose output has a gradient and whose input has none: round, sign, floor."""
+FlatCause = Literal["step", "single", "zeros"]
+
+
+class FlatStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An op whose output has a gradient and whose inputs have none."""
 
     site: OpSite
     tensors: int
-    """Trainable tensors before it whose gradient is exactly zero."""
+    """Trainable tensors before it, or its own, whose gradient is exactly zero."""
+    cause: FlatCause = "step"
+    """A step function (round, sign, floor); a softmax over a single entry; a weight and an input that are both zero."""
+    weight: str = ""
+    """That weight ("zeros" only)."""
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +302,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     reused: tuple[ReusedModule, ...] = ()
     discarded: tuple[DiscardedResult, ...] = ()
     flat: tuple[FlatStep, ...] = ()
+    constant_terms: tuple[OpSite, ...] = ()
+    """Loss ops that the loss depends on, and nothing trainable goes into."""
     mode_dependent: tuple[str, ...] = ()
     """Modules that drop units or use batch statistics in training mode, and not in eval mode."""
 

@@ -182,7 +182,7 @@ BAD = {
     "depths that fall": lambda: leadline.forecast(plain_family, (8, 4)),
     "one depth": lambda: leadline.forecast(plain_family, (8,)),
     "a depth of zero": lambda: leadline.forecast(plain_family, (0, 4)),
-    "no depths": lambda: leadline.forecast(plain_family, None),
+    "no depths": lambda: leadline.forecast(plain_family, ()),
     "depths that are one number": lambda: leadline.forecast(plain_family, 8),
     "a build without argument": lambda: leadline.forecast(lambda: plain_family(3)),
     "a build of two arguments": lambda: leadline.forecast(lambda depth, width: plain_family(depth)),

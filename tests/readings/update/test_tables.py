@@ -16,6 +16,7 @@ TABLES = [
     ("update-cost", "update", update.render),
     ("forecast-exponents", "forecast", forecast.render_exponents),
     ("forecast-depths", "forecast", forecast.render_depths),
+    ("forecast-widths", "forecast", forecast.render_widths),
 ]
 
 
@@ -27,7 +28,7 @@ def test_each_table_matches_the_stored_results(mark, results, render):
 
 def test_the_code_of_the_page_runs(capsys):
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), {})
     assert "depth^" in capsys.readouterr().out

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from leadline.cli.forecast import Depths
+from leadline.cli.forecast import WholeNumbers
 from leadline.cli.options import examples
 from leadline.lab.commands.sweep_options import Numbers, SweepOptions, show_sweep, sweep_options
 
@@ -28,7 +28,7 @@ AT_LEAST_ONE = click.IntRange(min=1)
     type=Numbers(),
     help="Values of the horizontal axis, separated by commas. [default: a suitable range]",
 )
-@click.option("--depths", type=Depths(), help="Numbers of layers, separated by commas.")
+@click.option("--depths", type=WholeNumbers(), help="Numbers of layers, separated by commas.")
 @click.option("--rates", type=Numbers(), help="Learning rates of SGD; each position shows the best of them.")
 @click.option(
     "--seeds", type=AT_LEAST_ONE, default=1, show_default=True, help="Networks per position and rate."

@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from leadline.cli.forecast import Depths
+from leadline.cli.forecast import WholeNumbers
 from leadline.cli.options import examples
 from leadline.lab.commands.sweep_options import Numbers, SweepOptions, show_sweep, sweep_options
 
@@ -21,7 +21,11 @@ from leadline.lab.commands.sweep_options import Numbers, SweepOptions, show_swee
 )
 @click.argument("schemes", nargs=-1)
 @click.option(
-    "--depths", type=Depths(), default="12", show_default=True, help="Numbers of blocks, separated by commas."
+    "--depths",
+    type=WholeNumbers(),
+    default="12",
+    show_default=True,
+    help="Numbers of blocks, separated by commas.",
 )
 @click.option(
     "--rates",

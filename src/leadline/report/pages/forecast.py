@@ -1,11 +1,11 @@
-"""The page of a forecast: how deep the family goes, each quantity over depth, and what follows from it."""
+"""The page of a forecast: how deep the family goes, each quantity over depth, width or batch, and what follows."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from leadline.records import DepthPoint, Exponent, Forecast
+from leadline.records import AxisLaw, DepthPoint, Exponent, Forecast, ScalingRule
 from leadline.report.page import (
     Chart,
     Charts,
@@ -34,19 +34,30 @@ QUANTITIES = {
     "backward_growth": "growth backward",
 }
 """Rows of the table, by their name in `Forecast.exponents`."""
+LAW_QUANTITIES = {
+    "function_change": "change of the function",
+    "blocks_change": "… by the blocks alone",
+    "safe_rate": "safe rate",
+    "grad_square": "squared gradient",
+    "update_norm": "norm of the step",
+}
+"""Rows of the table of a law along width or batch, by their name in `AxisLaw.exponents`."""
+LAW_FIELDS = {"safe_rate": "safe_lr"}
 CHARTED = ("grad_square", "loss_change", "function_change")
 # Derived: e^700 is the largest power of e that a float holds, about.
 MAX_E_FOLDS = 700.0
 
 
 def forecast_page(forecast: Forecast) -> Page:
-    elements = forecast_elements(forecast)
-    section = Section(
-        key="law",
-        title="Depth law and rate map",
-        brief=(_exponent_table(forecast), _advice(forecast)),
-        body=elements,
-    )
+    sections = [_law_section(law) for law in forecast.laws]
+    if forecast.varies_depth or not sections:
+        depth_section = Section(
+            key="law",
+            title="Depth law and rate map",
+            brief=(_exponent_table(forecast), _advice(forecast)),
+            body=forecast_elements(forecast),
+        )
+        sections.insert(0, depth_section)
     return Page(
         subject=forecast.model,
         titles=(_title(forecast),),
@@ -60,7 +71,12 @@ def forecast_page(forecast: Forecast) -> Page:
                 phrase=f"rate {number(forecast.lr)}",
                 line="model",
             ),
-            Fact(label="Depths", value=_depths(forecast), phrase=_depths_phrase(forecast), line="model"),
+            Fact(
+                label="Depths" if forecast.varies_depth else "Blocks",
+                value=_depths(forecast),
+                phrase=_depths_phrase(forecast),
+                line="model",
+            ),
             Fact(
                 label="Seeds",
                 value=str(forecast.seeds),
@@ -68,7 +84,7 @@ def forecast_page(forecast: Forecast) -> Page:
                 line="" if forecast.from_one_model else "model",
             ),
         ),
-        sections=(section,),
+        sections=(*sections, *_duration_sections(forecast)),
         record=forecast,
     )
 
@@ -82,6 +98,9 @@ def forecast_title(forecast: Forecast) -> str:
 def _title(forecast: Forecast) -> Title:
     if forecast.undecided:
         return Title(words="UNDECIDED", tone="undecided")
+    if not forecast.varies_depth and forecast.laws:
+        axes = " AND ".join(law.axis.upper() for law in forecast.laws)
+        return Title(words=f"LAW OF {axes}", tone="trains")
     if forecast.max_depth is None:
         return Title(words="NO LIMIT IN SIGHT", tone="trains")
     tone = "poor" if forecast.max_depth <= forecast.depths[-1] else "undecided"
@@ -89,6 +108,8 @@ def _title(forecast: Forecast) -> Title:
 
 
 def _sentence(forecast: Forecast) -> str:
+    if not forecast.varies_depth and forecast.laws:
+        return next((law.advice[0] for law in forecast.laws if law.advice), "")
     low, high = forecast.max_depth_low, forecast.max_depth_high
     interval = _interval(low, high)
     if forecast.undecided:
@@ -111,6 +132,8 @@ def _depths(forecast: Forecast) -> str:
 def _depths_phrase(forecast: Forecast) -> str:
     if forecast.from_one_model:
         return f"extrapolated from {plural(forecast.depths[-1], 'block')} of one model"
+    if not forecast.varies_depth:
+        return plural(forecast.depths[-1], "block")
     return f"depths {_depths(forecast)}"
 
 
@@ -230,3 +253,92 @@ def _quantity_chart(forecast: Forecast, name: str) -> Chart | None:
         names=tuple(map(str, forecast.depths)),
         prominent=True,
     )
+
+
+# Width and batch: one section each, with the law beside the measurement.
+
+
+def _law_section(law: AxisLaw) -> Section:
+    base = ", ".join(f"{axis} {value}" for axis, value in law.base.items())
+    steps = Steps(items=tuple(Step(title=each) for each in law.advice))
+    charts = [chart for name in LAW_QUANTITIES if (chart := _law_chart(law, name)) is not None]
+    quantities = _quantity_table(law)
+    unmet = [rule for rule in law.rules if rule.power]
+    tables = (quantities, *_rule_tables(law, law.rules))
+    return Section(
+        key=law.axis,
+        title=f"Law of {law.axis}" + (f" (at {base})" if base else ""),
+        link=f"Law of {law.axis}",
+        brief=(quantities, *_rule_tables(law, unmet), steps),
+        verbose=(*tables, steps),
+        body=(steps, Charts(items=tuple(charts)), *tables),
+    )
+
+
+def _quantity_table(law: AxisLaw) -> Table:
+    columns = (
+        Column(title="quantity"),
+        Column(title=f"over {law.axis}", kind="spark"),
+        Column(title=str(law.values[0]), kind="number"),
+        Column(title=str(law.values[-1]), kind="number"),
+        Column(title=f"~ {law.axis}^", kind="number"),
+    )
+    rows = []
+    for name, label in LAW_QUANTITIES.items():
+        if name in law.exponents:
+            values = _over_axis(law, name)
+            exponent = _exponent_words(law.exponents[name])
+            rows.append((label, Spark(values=values), number(values[0]), number(values[-1]), exponent))
+    return Table(columns=columns, rows=tuple(rows))
+
+
+def _rule_tables(law: AxisLaw, rules: Sequence[ScalingRule]) -> tuple[Table, ...]:
+    """Each setting: the power that it has, the one that theory wants, and what to multiply it by."""
+    if not rules:
+        return ()
+    columns = (
+        Column(title="setting"),
+        Column(title="now", kind="number"),
+        Column(title="wanted", kind="number"),
+        Column(title=f"multiply by {law.axis}^", kind="number"),
+        Column(title="source", optional=True),
+    )
+    return (Table(columns=columns, rows=tuple(_rule_row(rule) for rule in rules)),)
+
+
+def _rule_row(rule: ScalingRule) -> tuple[str, str, str, str, str]:
+    return (
+        rule.setting,
+        "" if rule.now is None else _exponent_words(rule.now),
+        "law" if rule.wanted is None else f"{rule.wanted:+.2f}",
+        f"{rule.power:+.2f}" if rule.power else "keep",
+        f"{rule.reason}: {rule.source}",
+    )
+
+
+def _over_axis(law: AxisLaw, name: str) -> list[float | None]:
+    field = LAW_FIELDS.get(name, name)
+    return [
+        _mean([getattr(point, field) for point in law.points if point.value == value]) for value in law.values
+    ]
+
+
+def _law_chart(law: AxisLaw, name: str) -> Chart | None:
+    values = _over_axis(law, name)
+    if name not in law.exponents or not any(value is not None for value in values):
+        return None
+    return Chart(
+        title=f"{LAW_QUANTITIES[name]} over {law.axis}",
+        unit=f"~ {law.axis}^{law.exponents[name].value:+.2f}",
+        series=(Series(values=values),),
+        names=tuple(map(str, law.values)),
+        prominent=True,
+    )
+
+
+def _duration_sections(forecast: Forecast) -> tuple[Section, ...]:
+    memory = forecast.decay_memory
+    if memory is None:
+        return ()
+    steps = Steps(items=tuple(Step(title=each) for each in memory.advice))
+    return (Section(key="duration", title="Length of the run", brief=(steps,), body=(steps,)),)
