@@ -13,7 +13,14 @@ from leadline.nn.scheme import Place
 from leadline.nn.streams import STREAMS, ConstrainedConnection, DepthAttention, DynamicTanh, open_stream
 
 NEW = [name for name, row in SCHEMES.items() if not row.is_weighted_sum]
-LIKE_PRE_NORM = ("attention-residuals", "hyper-connections", "mhc", "mhc-lite", "gpas")
+LIKE_PRE_NORM = (
+    "attention-residuals",
+    "attention-residuals-block",
+    "hyper-connections",
+    "mhc",
+    "mhc-lite",
+    "gpas",
+)
 PLACE = Place(index=0, depth=4)
 x = torch.randn(2, 6, 32, generator=torch.Generator().manual_seed(5))
 
@@ -34,6 +41,16 @@ def test_attention_over_depth_is_the_published_formula():
     logits = torch.stack([F.rms_norm(v, (16,), eps=1e-6) @ attention.query for v in values])
     expected = sum(weight.unsqueeze(-1) * v for weight, v in zip(logits.softmax(0), values, strict=True))
     torch.testing.assert_close(attention.read(values), expected)
+
+
+@pytest.mark.parametrize(("depth", "values"), [(2, 5), (4, 9), (20, 9)])
+def test_blocks_of_attention_residuals_keep_a_value_for_each_of_at_most_eight_groups(depth: int, values: int):
+    model = encoder("attention-residuals-block", depth)
+    state = open_stream(SCHEMES["attention-residuals-block"], x)
+    for residual in (each for each in model.modules() if isinstance(each, Residual)):
+        state = residual.connection.write(state, torch.ones_like(x))
+    assert len(state) == values
+    torch.testing.assert_close(sum(state), x + 2 * depth)
 
 
 @pytest.mark.parametrize("lite", [False, True])

@@ -96,6 +96,7 @@ def test_tables_in_the_docs_are_what_the_results_render_to():
     assert between(page, "block-depth") == blocks.render_depth(speed)
     records = json.loads(runs.RESULTS.read_text())
     assert between(page, "thousand-layers") == runs.render(records)
+    assert between(page, "thousand-layers-cost") == runs.render_costs(records)
     assert runs.DRAWING.read_text() == runs.draw(records)
 
 

@@ -10,7 +10,16 @@ from leadline.errors import InputError
 
 NormPosition = Literal["entry", "pre", "inner", "out", "post"]
 Join = Literal[
-    "sum", "attenuated", "sphere", "depth-attention", "dual", "siamese", "hyper", "mhc", "mhc-lite"
+    "sum",
+    "attenuated",
+    "sphere",
+    "depth-attention",
+    "block-depth-attention",
+    "dual",
+    "siamese",
+    "hyper",
+    "mhc",
+    "mhc-lite",
 ]
 Role = Literal["query", "key", "value", "output", "fc1", "fc2", "router"]
 Family = Literal["sgd", "adam"]
@@ -145,7 +154,7 @@ class Scheme:
     @property
     def has_several_streams(self) -> bool:
         """Whether the state between two sub-layers is more than one tensor of the stream's width."""
-        return self.join in ("depth-attention", "dual", "siamese", "hyper", "mhc", "mhc-lite")
+        return self.join not in ("sum", "attenuated", "sphere")
 
 
 def check_depth(depth: int) -> None:

@@ -23,6 +23,8 @@ MakeNorm = Callable[[int], nn.Module]
 STREAMS = 4
 INITIAL_GATE = 0.01
 SINKHORN_ITERATIONS = 20
+# Cited: Kimi Team 2026, arXiv 2603.15031: about 8 blocks keep most of the gain of full attention residuals.
+DEPTH_GROUPS = 8
 # Cited: the eps of the RMSNorms of Llama and its successors.
 EPS = 1e-6
 
@@ -83,26 +85,32 @@ class SphereStep(nn.Module):
 
 
 class DepthAttention(nn.Module):
-    r"""$h = \sum_i \mathrm{softmax}_i(w \cdot \mathrm{RMSNorm}(v_i))\,v_i$ over the outputs $v_i$ of earlier layers.
+    r"""$h = \sum_i \mathrm{softmax}_i(w \cdot \mathrm{RMSNorm}(v_i))\,v_i$ over the values $v_i$ of earlier layers.
 
-    $v_0$ is the input of the stack. Attention Residuals, arXiv 2603.15031; the query $w$ is zero at the start, so that
-    $h$ is the mean of all $v_i$, which a norm cannot tell from their sum: the function of pre-norm. The norm has no
-    gain of its own, because it would multiply $w$. The first sub-layer has one value and no query.
+    $v_0$ is the input of the stack. In full attention residuals the output of every sub-layer is a value. In the block
+    form, the outputs of the sub-layers of a group add up to one value, so that a stack of any depth has few: the first
+    sub-layer of a group `starts_value`, the others add to the last one. Attention Residuals, arXiv 2603.15031; the
+    query $w$ is zero at the start, so that $h$ is the mean of all $v_i$, which a norm cannot tell from their sum: the
+    function of pre-norm. The norm has no gain of its own, because it would multiply $w$. The first sub-layer has one
+    value and no query.
     """
 
-    def __init__(self, width: int, *, has_query: bool = True) -> None:
+    def __init__(self, width: int, *, has_query: bool = True, starts_value: bool = True) -> None:
         super().__init__()
         self.query = nn.Parameter(torch.zeros(width)) if has_query else None
+        self.starts_value = starts_value
 
     def read(self, state: tuple[Tensor, ...]) -> Tensor:
         if self.query is None:
             return state[0]
         values = torch.stack(state)
-        weights = (_unit(values, -1) @ self.query).softmax(dim=0)
+        # The norm divides the scores, not the values: a normalized copy of them would be kept for the backward pass.
+        inverse_rms = (values.square().mean(-1) + EPS).rsqrt()
+        weights = ((values @ self.query) * inverse_rms).softmax(dim=0)
         return (weights.unsqueeze(-1) * values).sum(dim=0)
 
     def write(self, state: tuple[Tensor, ...], y: Tensor) -> tuple[Tensor, ...]:
-        return (*state, y)
+        return (*state, y) if self.starts_value else (*state[:-1], state[-1] + y)
 
 
 class DualStream(nn.Module):
@@ -260,6 +268,9 @@ def make_connection(scheme: Scheme, place: Place, width: int, norm: MakeNorm) ->
         "attenuated": Attenuation,
         "sphere": lambda: SphereStep(width),
         "depth-attention": lambda: DepthAttention(width, has_query=place.number > 1),
+        "block-depth-attention": lambda: DepthAttention(
+            width, has_query=place.number > 1, starts_value=_starts_value(place)
+        ),
         "dual": lambda: DualStream(norm(width)),
         "siamese": lambda: SiameseStreams(width, place, norm),
         "hyper": lambda: HyperConnection(place),
@@ -269,9 +280,14 @@ def make_connection(scheme: Scheme, place: Place, width: int, norm: MakeNorm) ->
     return None if scheme.join == "sum" else kinds[scheme.join]()
 
 
+def _starts_value(place: Place) -> bool:
+    """Whether the sub-layer is the first of one of the `DEPTH_GROUPS` groups of the stack."""
+    return (place.number - 1) % -(-place.total // DEPTH_GROUPS) == 0
+
+
 def open_stream(scheme: Scheme, x: Tensor) -> State:
     """The state of the stream at the start of a stack whose input is `x`."""
-    if scheme.join == "depth-attention":
+    if scheme.join in ("depth-attention", "block-depth-attention"):
         return (x,)
     if scheme.join in ("dual", "siamese"):
         return x, x
@@ -308,7 +324,7 @@ class DepthAttentionEnd(DepthAttention):
 
 def make_stream_end(scheme: Scheme, width: int, norm: MakeNorm) -> nn.Module | None:
     """The module that makes one tensor of the state; None if the state is one tensor."""
-    if scheme.join == "depth-attention":
+    if scheme.join in ("depth-attention", "block-depth-attention"):
         return DepthAttentionEnd(width)
     if scheme.join in ("dual", "siamese"):
         return DualEnd(norm(width))
