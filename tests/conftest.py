@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 
 # Some virtual machines announce AMX and fault on it, so bfloat16 would end the process. Read when torch is imported.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
@@ -29,3 +30,17 @@ def nobody_listens():
     for listener in left:
         monitor._PUBLISHER.remove(listener)
     assert not left, "this test leaves open what it watches: close it, or use `with`"
+
+
+@pytest.fixture(autouse=True)
+def no_probe_fails(monkeypatch):
+    """A probe with a bug is a line under "not checked", which looks as if the model had refused the batch."""
+    errors = []
+
+    def own_error(error):
+        errors.append(error)
+        return f"Leadline itself raised {type(error).__name__}"
+
+    monkeypatch.setattr("leadline.readings.wiring.dependence.own_error", own_error)
+    yield
+    assert not errors, [traceback.format_exception(each) for each in errors]

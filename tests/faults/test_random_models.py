@@ -7,6 +7,7 @@ import random
 import signal
 import sys
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import Any
 
@@ -18,6 +19,8 @@ from hypothesis import strategies as st
 
 import leadline
 from leadline import Case
+from leadline.readings import wiring
+from leadline.tracer import shield
 from tests.support.failing_cases import UserError
 from tests.support.faults.campaign import ASKS, Ask, events_of, nothing_left, outcome, warm_up
 from tests.support.faults.graphs import PLANS, Fuse, Plan, Stage, build
@@ -25,7 +28,8 @@ from tests.support.watched_training import remains, unlike
 from tests.support.zoo.plain_run import call, loss_of
 
 SOURCE = str(Path(leadline.__file__).parent)
-SHIELD = str(Path("tracing", "shield.py"))
+SHIELD = shield.__file__
+PROBES = Path(wiring.__file__).parent
 MOST = settings.default.max_examples
 SHARES = st.floats(0, 1)
 ACCIDENTS = {
@@ -54,7 +58,15 @@ def assert_own_accident(ask: Ask, plan: Plan, share: float, kind: str) -> None:
     case = build(plan, fuse)
     with nothing_left(case):
         error = outcome(ask, case)
-    assert error is accident or fuse.events < fuse.at  # a search that ran out of time did not come so far
+    is_answered = isinstance(accident, Exception) and is_in_probe(accident)
+    # A search that ran out of time did not come so far.
+    assert error is accident or is_answered or fuse.events < fuse.at
+
+
+def is_in_probe(accident: BaseException) -> bool:
+    """Whether it happened in a pass on a changed batch, which a model may refuse; then a check says so and goes on."""
+    frames = (frame for frame, _ in walk_tb(accident.__traceback__))
+    return any(Path(frame.f_code.co_filename).is_relative_to(PROBES) for frame in frames)
 
 
 @settings(max_examples=5, **PATIENT)
@@ -103,7 +115,7 @@ class Lines:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         name = frame.f_code.co_filename
-        return self._line if name.startswith(SOURCE) and not name.endswith(SHIELD) else None
+        return self._line if name.startswith(SOURCE) and name != SHIELD else None
 
     def _line(self, frame: FrameType, event: str, _: Any) -> Any:
         self.count += event == "line"

@@ -137,6 +137,13 @@ def test_two_cuts_in_one_line_are_left_to_the_author():
     assert changed(FORWARD, "B203", cuts=cut("call", "detach", 5)) is None
 
 
+def test_a_draw_becomes_differentiable():
+    text = FORWARD.replace("first(x).detach()", "Normal(*first(x)).sample()")
+    assert changed(text, "B203", cuts=cut("draw", "normal", 4)) == ["x = Normal(*first(x)).rsample()"]
+    written = FORWARD.replace("first(x).detach()", "torch.normal(*first(x))")
+    assert changed(written, "B203", cuts=cut("draw", "normal", 4)) is None
+
+
 def test_a_block_without_gradients_is_deleted_and_its_body_moves_to_the_left():
     text = (
         "import torch\nwith torch.no_grad():\n    # features\n    x = first(x)\n    x = x + 1\ny = last(x)\n"

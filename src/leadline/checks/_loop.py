@@ -14,6 +14,7 @@ MIN_MOVING_STEPS = 3
 LOOP_METRICS = (
     "stale_gradients",  # of the last STEP_WINDOW steps: gradients from before the previous step were still there
     "lost_gradients",  # ... all gradients were gone at the step, though a backward pass had run
+    "dropped_passes",  # ... gradients of a backward pass were cleared before the step, which used those of a later one
     "unseen_forwards",  # ... and a forward pass came between losing them and the step
     "idle_steps",  # ... the step used the gradients of the previous step again
     "late_clips",  # ... gradients were clipped after the step had used them, or before there were any

@@ -54,6 +54,11 @@ def fed(*inputs: InputUse) -> Profile:
     return _with(dependence=_dependence(inputs=inputs))
 
 
+def dropping(*sites: OpSite) -> Profile:
+    """A healthy stack that drops something in eval mode at these places."""
+    return _with(dependence=_dependence(dropouts=sites))
+
+
 def asked(**fields: Any) -> Profile:
     """A healthy stack whose loss asks this question."""
     return _with(question=Question(**fields))

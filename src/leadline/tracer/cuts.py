@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
+from leadline.ops.table import LAYOUT_KINDS
 from leadline.records import GraphCut, GraphExit, Op, Trace, Value
 
 # How ops that end a graph read in a program.
@@ -16,7 +17,7 @@ def find_cuts(trace: Trace) -> tuple[GraphCut, ...]:
     used = [each for each in trace.parameters if each.trainable and each.used]
     lost = [each.name for each in used if each.grad_norm is None]
     still = tuple(each.name for each in used if each.grad_norm == 0)
-    return (*_cuts(trace, lost), *_zero_gradient(trace, still))
+    return (*_cuts(trace, lost), *_zero_gradient(trace, still), *_draws(trace))
 
 
 def remedy(cut: GraphCut) -> str:
@@ -26,6 +27,8 @@ def remedy(cut: GraphCut) -> str:
         return f"Take {cut.op}{place} out of the `torch.no_grad()` block"
     if cut.how == "discrete":
         return f"Replace {cut.op}{place} by something differentiable, such as a softmax"
+    if cut.how == "draw":
+        return f"Draw{place} with `rsample()`, or as mean + deviation * torch.randn_like(deviation)"
     if cut.how == "exit":
         return f"Keep the tensor instead of calling `{SPELLINGS.get(cut.op, f'.{cut.op}()')}`{place}"
     if cut.how == "zero":
@@ -50,11 +53,34 @@ def _zero_gradient(trace: Trace, parameters: tuple[str, ...]) -> Iterator[GraphC
             return
 
 
+def _draws(trace: Trace) -> Iterator[GraphCut]:
+    """The first normal draw whose mean or deviation learns, if layers behind it learn from its result alone.
+
+    Where the probability of the result is asked for, as in policy gradients, its distance from the mean is computed,
+    and the mean gets its gradient there.
+    """
+    draws = [op for op in trace.ops if op.name == "normal" and op.inputs]
+    if not draws:
+        return
+    trainable = {each.name for each in trace.parameters if each.trainable and each.used}
+    learned = _descendants(trace, trainable)
+    reaching = _ancestors(trace, [trace.loss_value] if trace.loss_value is not None else [])
+    for op in draws:
+        if not learned & {*op.inputs} or not reaching & {*op.outputs}:
+            continue
+        drawn, after = _views(trace, op.outputs), values_after(trace, op.outputs)
+        is_scored = any(each.name in ("sub", "rsub") and drawn & {*each.inputs} for each in trace.ops)
+        is_decoded = any(trainable & {*each.params} and after & {*each.inputs} for each in trace.ops)
+        if is_decoded and not is_scored:
+            yield GraphCut(how="draw", op=op.name, module=op.module, place=op.source)
+            return
+
+
 def _cuts(trace: Trace, lost: Sequence[str]) -> Iterator[GraphCut]:
     reaching = _ancestors(trace, [trace.loss_value] if trace.loss_value is not None else [])
     cuts: dict[int | str, tuple[Op | GraphExit, list[str]]] = {}
     for name in lost:
-        after = _descendants(trace, name)
+        after = _descendants(trace, {name})
         cut = _first_cut(trace, after, reaching) or _last_exit(trace, after)
         if cut is not None:
             key = cut.index if isinstance(cut, Op) else f"exit {cut.value}"
@@ -79,13 +105,29 @@ def _last_exit(trace: Trace, after: AbstractSet[int]) -> GraphExit | None:
     return next((each for each in reversed(trace.exits) if each.value in after), None)
 
 
-def _descendants(trace: Trace, parameter: str) -> set[int]:
-    """Values that were computed from a parameter, and the parameter itself."""
-    values = {each.id for each in trace.values if each.source == "parameter" and each.name == parameter}
+def _descendants(trace: Trace, parameters: AbstractSet[str]) -> set[int]:
+    """Values that were computed from any of these parameters, and the parameters themselves."""
+    return values_after(
+        trace, (each.id for each in trace.values if each.source == "parameter" and each.name in parameters)
+    )
+
+
+def _views(trace: Trace, values: Iterable[int]) -> set[int]:
+    """These values, also in another shape or dtype."""
+    known = {*values}
     for op in trace.ops:
-        if values & {*op.inputs}:
-            values |= {*op.outputs}
-    return values
+        if op.kind in LAYOUT_KINDS and known & {*op.inputs}:
+            known |= {*op.outputs}
+    return known
+
+
+def values_after(trace: Trace, values: Iterable[int]) -> set[int]:
+    """These values, and everything that is computed from them."""
+    known = {*values}
+    for op in trace.ops:
+        if known & {*op.inputs}:
+            known |= {*op.outputs}
+    return known
 
 
 def _ancestors(trace: Trace, values: Iterable[int]) -> set[int]:

@@ -23,7 +23,7 @@ from leadline.tracer.inputs import CALLING_CODE, call_model, check_arguments, co
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.process import run_passes
 from leadline.tracer.recorder import Recorder
-from leadline.tracer.restore import StateGuard, active_mode, preserve_state
+from leadline.tracer.restore import StateGuard, active_mode, preserve_state, torch_random_state
 from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.sources import CallSites, repository_root
 from leadline.tracer.values import tensors_in
@@ -74,6 +74,10 @@ class Pass:
     prints: list[OpPrint] = field(default_factory=list)
     print_of: Mapping[Tensor, int] = field(default_factory=dict)
     """By tensor: the place in `prints` of the op that made it or wrote to it last."""
+    is_random: bool = False
+    """Whether it drew random numbers from PyTorch's own generator."""
+    dropouts: list[OpSite] = field(default_factory=list)
+    """Where something was dropped, although passes run in eval mode."""
 
 
 class PassObserver(TorchFunctionMode):
@@ -84,6 +88,7 @@ class PassObserver(TorchFunctionMode):
         self.calls = CallStack(model_index)
         self.loss_calls: list[ObservedLoss] = []
         self.prints: list[OpPrint] = []
+        self.dropouts: list[OpSite] = []
         self._lengths = lengths
         self._plans: dict[Any, OpPlan | None] = {}
         self.print_of = WeakIdKeyDictionary()
@@ -105,6 +110,9 @@ class PassObserver(TorchFunctionMode):
         result = func(*args, **kwargs)
         if plan.kind == "loss":
             self._note_loss(plan, args, kwargs)
+        if _drops(plan, args, kwargs):
+            site = OpSite(op=plan.name, module=self.calls.here[0], source=self._call_sites.here())
+            self.dropouts.append(site)
         if self._lengths:
             self._print(plan, (args, kwargs), tensors_in(result) or list(written))
         return result
@@ -146,6 +154,16 @@ class PassObserver(TorchFunctionMode):
                 makers=tuple(makers),
             )
         )
+
+
+def _drops(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the call drops elements at random."""
+    if plan.name == "scaled_dot_product_attention":
+        return bool(kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0))
+    if plan.kind != "dropout":
+        return False
+    share = kwargs.get("p", args[1] if len(args) > 1 else 0.5)
+    return bool(share) and bool(kwargs.get("training", args[2] if len(args) > 2 else True))
 
 
 def has_signal(tensor: Tensor) -> bool:
@@ -197,6 +215,7 @@ class PassRunner:
         self.model.eval()
         inputs, targets = copy_batch((inputs, targets))
         observer = PassObserver(self.model_index, watch)
+        before = torch_random_state()
         with active_mode(observer), observer.calls.follow(lambda *_: None, lambda *_: None):
             output = call_model(self.model, inputs)
             loss = find_loss(output, self.case.loss, targets)
@@ -206,6 +225,8 @@ class PassRunner:
             loss_calls=observer.loss_calls,
             prints=observer.prints,
             print_of=observer.print_of,
+            dropouts=observer.dropouts,
+            is_random=not torch.equal(before, torch_random_state()),
         )
 
 

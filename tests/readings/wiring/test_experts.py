@@ -170,11 +170,12 @@ def test_one_router_per_weight_also_if_an_auxiliary_loss_chooses_again():
 # The checks.
 
 
-def with_load(*bias: float, routing: str = "scores") -> Report:
+def with_load(*bias: float, routing: str = "scores", biased: slice = slice(None)) -> Report:
     model = ExpertNet(routing)
     with torch.no_grad():
         for layer in model.layers:
             layer.gate.weight *= 0.5
+        for layer in model.layers[biased]:
             layer.gate.bias = nn.Parameter(torch.tensor(bias))
     return leadline.check(model, *batch(), expert_loss, rehearse=False)
 
@@ -186,6 +187,12 @@ def test_an_expert_that_takes_nearly_all_tokens_is_named(routing, severity):
     (finding,) = [each for each in report.findings if each.code == "D922"]
     assert finding.severity == severity
     assert "nearly all tokens" in finding.message
+
+
+def test_one_of_two_routers_may_prefer_an_expert_by_the_draw_of_its_weights():
+    report = with_load(0.5, 0.0, 0.0, 0.0, biased=slice(1))
+    assert [each.top_share > 0.9 for each in routers(report)] == [True, False]
+    assert [each.severity for each in report.findings if each.code == "D922"] == ["info"]
 
 
 def test_an_uneven_load_is_no_collapse():

@@ -90,9 +90,7 @@ def test_a_model_that_refuses_every_change_says_why():
             return super().forward(given, wanted)
 
     report = leadline.check(Stubborn(), tokens, targets, token_loss)
-    assert "what each position sees: a pass on changed inputs raised ValueError: another batch" in gaps(
-        report
-    )
+    assert "what each position sees: a further pass raised ValueError: another batch" in gaps(report)
     assert report.profile.dependence.passes <= MAX_PASSES
 
 

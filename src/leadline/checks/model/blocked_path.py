@@ -30,11 +30,14 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     for which autograd has no gradient at all (not a gradient of zero). Fires if there are any. It is an error if they
     are more than `MAX_CUT_SHARE` = half of the trainable weight layers. The cut is located: the first op after them
     with an input that requires a gradient and no output that does, or the last call that made a Python number or an
-    array of what they computed.
+    array of what they computed. If all weights have a gradient, it fires for a normal draw whose mean or deviation
+    learns and whose result is all that further layers get: `sample()` in place of `rsample()`. It does not fire where
+    the result is compared with the mean, as for the probabilities of policy gradients.
 
     ## Why it hurts
     A `detach()`, a `no_grad` block, a conversion to NumPy or an argmax cuts the graph. The weights before the cut never
-    learn, although the optimizer holds them and weight decay shrinks them.
+    learn, although the optimizer holds them and weight decay shrinks them. Before a draw they learn from other terms of
+    the loss only: the encoder of a variational autoencoder learns to say nothing about its input.
 
     ## When it is wrong
     A target network or a feature extractor may be fixed on purpose: set `requires_grad = False` on its parameters and
@@ -53,6 +56,7 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     names += [row.name for row in rows if row.gradient == "none"]
     trainable = len(counted) + len(rows)
     if not names:
+        yield from _draws(profile)
         return
     blocks = [each.block for each in weights if each.name in names and each.block >= 0]
     located = next((cuts[name] for name in reversed(names) if name in cuts), None)
@@ -66,6 +70,18 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
         evidence={"cut": float(len(names)), "trainable": float(trainable)},
         layers=(min(blocks), max(blocks)) if blocks else None,
     )
+
+
+def _draws(profile: Profile) -> Iterator[Symptom]:
+    for cut in profile.cuts:
+        if cut.how == "draw":
+            yield Symptom(
+                severity="warning",
+                where=layer_label(cut.module) if cut.module else "the model",
+                message=f"{_describe(cut)}: what is computed from the draw does not teach them",
+                action=f"{remedy(cut)}.",
+                evidence={},
+            )
 
 
 def _other_rows(profile: Profile, known: Collection[str], cuts: Mapping[str, GraphCut]) -> list[LedgerRow]:
@@ -93,6 +109,8 @@ def _describe(cut: GraphCut | None) -> str:
     place = f"{inside} ({cut.place})" if cut.place is not None else inside
     if cut.how == "no_grad":
         return f"{cut.op}{place} runs without autograd, as inside `torch.no_grad()`"
+    if cut.how == "draw":
+        return f"a random draw{place} has a mean and a deviation that learn, and passes no gradient to them"
     if cut.how == "discrete":
         return f"the result of {cut.op}{place} has no gradient"
     return f"{SPELLINGS.get(cut.op, cut.op)}{place} cuts the autograd graph after them"

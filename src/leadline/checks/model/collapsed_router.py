@@ -15,6 +15,8 @@ MIN_EXPECTED_TOKENS = 8
 MAX_TOP_SHARE = 0.9
 # Heuristic: where a token chooses more than half of the experts, the busiest ones get most tokens anyway.
 MAX_CHOSEN_SHARE = 0.5
+# Heuristic: a few routers of a new network prefer some experts by the draw of their weights, and training undoes it.
+MAX_DRAWN_SHARE = 0.5
 
 
 def _example(*load: int) -> Profile:
@@ -48,7 +50,8 @@ def collapsed_router(profile: Profile) -> Iterator[Symptom]:
     ## When it is wrong
     If all tokens of the batch are equal, or the batch is from one domain and the experts have specialized. A router of
     zeros whose load something balances (an auxiliary loss, or a bias per expert) spreads as soon as it learns: that is
-    a note.
+    a note. So is a router that sends 90 % of the choices to few experts if at least half of the others do not: the draw
+    of its weights does that in a network of random weights.
 
     ## References
     Shazeer et al., "Outrageously large neural networks", 2017, section 4; Fedus et al., "Switch Transformers", 2022,
@@ -87,8 +90,9 @@ def _is_dominated(router: Router) -> bool:
 def _dominance(dominated: Sequence[Router], routers: int) -> Symptom:
     worst = max(dominated, key=lambda each: each.top_share)
     is_balanced = all(each.is_balanced or each.is_corrected for each in dominated)
+    is_usual = len(dominated) > MAX_DRAWN_SHARE * routers
     return Symptom(
-        severity="info" if is_balanced else "warning",
+        severity="warning" if is_usual and not is_balanced else "info",
         where=worst.site.module or "the model",
         message=f"{len(dominated)} of {routers} routers send nearly all tokens to the same experts: "
         f"{100 * worst.top_share:.0f} % of the choices fall on {worst.chosen} of {worst.experts} experts",

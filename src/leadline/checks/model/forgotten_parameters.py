@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._ranges import first_names
@@ -29,8 +29,9 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Training only the last layers of a pretrained network is a method: tensors before everything that is trained, which
-    feed something that is trained, are a note. Two networks with an optimizer each (a GAN) are checked with both
-    optimizers in a list.
+    feed something that is trained, are a note if they hold at least half of the matrices, or show that they were
+    trained. A first layer with the values of an initializer is no such thing. Two networks with an optimizer each (a
+    GAN) are checked with both optimizers in a list.
 
     ## References
     PyTorch documentation, `torch.optim` (constructing an optimizer after moving or changing the model).
@@ -42,15 +43,15 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
         row for row in ledger.rows if row.trainable and row.gradient == "finite" and row.in_optimizer == 0
     ]
     if missing:
-        yield _missing(missing, ledger.rows)
+        yield _missing(missing, ledger.rows, profile.parts.trained_names if profile.parts else ())
 
 
-def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> Symptom:
+def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow], trained: Collection[str]) -> Symptom:
     order = {row.name: index for index, row in enumerate(rows)}
-    held = [
-        order[row.name] for row in rows if row.in_optimizer and row.trainable and row.gradient == "finite"
-    ]
-    is_frozen_front = bool(held) and all(row.is_front and order[row.name] < held[0] for row in missing)
+    held = [row for row in rows if row.in_optimizer and row.trainable and row.gradient == "finite"]
+    is_front = bool(held) and all(row.is_front and order[row.name] < order[held[0].name] for row in missing)
+    is_most = len(_matrices(missing)) >= len(_matrices(held))
+    is_frozen_front = is_front and (is_most or any(row.name in trained for row in missing))
     share = sum(row.count for row in missing) / max(sum(row.count for row in rows if row.trainable), 1)
     return Symptom(
         severity="info" if is_frozen_front else "error" if not held else "warning",
@@ -62,3 +63,7 @@ def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow]) -> Symptom
         else "Build the optimizer from `model.parameters()` after the model is complete.",
         evidence={"tensors": float(len(missing)), "share": share},
     )
+
+
+def _matrices(rows: Sequence[LedgerRow]) -> list[LedgerRow]:
+    return [row for row in rows if row.kind not in ("bias", "norm", "scalar")]

@@ -22,14 +22,16 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Every second sample of the batch is replaced by other values, and the model runs again in eval mode with the same
     random numbers. The outputs of the samples between them must stay as they were, up to rounding. If they do, the
-    others are replaced instead: a maximum over the batch, or the first sample taken for all, depends on one sample. The
-    first op whose output changed for another sample is named, or the op that lost the axis of samples before it.
+    others are replaced instead, and the batch is turned around: a maximum over the batch, or the first sample taken for
+    all, depends on one sample, and positions that were counted along the batch depend on its order. The first op whose
+    output changed for another sample is named, or the op that lost the axis of samples before it. If the pass draws
+    random numbers, the order stays.
 
     ## Why it hurts
     The network learns from a mixture that exists only in this batch: at test time another batch gives another answer.
     Typical causes are a `view` or `reshape` that moves samples into each other, `batch_first` forgotten in a recurrent
-    layer or an attention, a softmax or mean over dimension 0, and attention across the batch. The loss usually still
-    falls, only more slowly and not for the right reason.
+    layer or an attention, a softmax or mean over dimension 0, attention across the batch, and an `arange` over the
+    wrong axis. The loss usually still falls, only more slowly and not for the right reason.
 
     ## When it is wrong
     Some networks mix rows on purpose: graphs whose edges are not among the inputs, retrieval within the batch, experts
@@ -45,6 +47,20 @@ def mixed_samples(profile: Profile) -> Iterator[Symptom]:
     if reading is None or probe is None or not probe.forbidden:
         return
     count = len(probe.forbidden)
+    if probe.by_place:
+        yield Symptom(
+            severity="error",
+            where="the model",
+            message=f"the outputs of {count} of {len(probe.moved) - probe.changed} samples depend on their place in "
+            "the batch: in reverse order they are others",
+            action="Look for positions, indices or masks that are made along the batch axis, such as "
+            "`torch.arange(x.size(0))` where positions are along axis 1.",
+            evidence={
+                "samples_reached": float(count),
+                "largest_change": max(probe.moved[index] for index in probe.forbidden),
+            },
+        )
+        return
     yield Symptom(
         severity="info" if _may_be_one_sequence(profile, reading, probe) else "error",
         where=(probe.site.module if probe.site else "") or "the model",

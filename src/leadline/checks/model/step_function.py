@@ -19,15 +19,16 @@ from leadline.records import FlatStep, Profile
     healthy=ledger_with(learner(0), learner(1)),
 )
 def step_function(profile: Profile) -> Iterator[Symptom]:
-    r"""A rounding or a threshold stops the gradient: everything before it gets exactly zero.
+    r"""A rounding, a threshold or a softmax over one entry makes the gradient before it exactly zero.
 
     ## What it measures
-    Ops such as `round`, `sign`, `floor` and comparisons whose output has a gradient that is not zero while the gradient
-    of their input is exactly zero, and the trainable tensors whose gradient is zero before them.
+    Ops such as `round`, `sign`, `floor` and comparisons, and a softmax over an axis of length 1 after a layer with one
+    unit, whose output has a gradient that is not zero while the gradient of their input is exactly zero. It counts the
+    trainable tensors whose gradient is zero before them.
 
     ## Why it hurts
-    The derivative of a step function is zero almost everywhere. The part of the network before it never learns,
-    although its parameters have a gradient and are in the optimizer.
+    The derivative of a step function is zero almost everywhere, and a softmax over one entry is always 1. The part of
+    the network before it never learns, although its parameters have a gradient and are in the optimizer.
 
     ## When it is wrong
     Quantization with a straight-through estimator has a gradient and is not reported.
@@ -36,12 +37,18 @@ def step_function(profile: Profile) -> Iterator[Symptom]:
     Bengio, Leonard and Courville, "Estimating or Propagating Gradients Through Stochastic Neurons", 2013.
     """
     for step in profile.ledger.flat if profile.ledger else ():
+        if step.cause == "zeros":
+            continue
+        is_single = step.cause == "single"
+        what = f"{step.site.op} over an axis of length 1 is always the same" if is_single else step.site.op
         yield Symptom(
             severity="error",
             where=step.site.module or "the model",
-            message=f"{step.site.op} makes the gradient exactly zero, so "
+            message=f"{what}{' and' if is_single else ''} makes the gradient exactly zero, so "
             f"{step.tensors} trainable tensors before it never learn{in_op(step.site)}",
-            action="Use a smooth function, or a straight-through estimator: `x + (x.round() - x).detach()`.",
+            action="Take the softmax over the axis that holds the alternatives, or a sigmoid for a single score."
+            if is_single
+            else "Use a smooth function, or a straight-through estimator: `x + (x.round() - x).detach()`.",
             source=step.site.source,
             evidence={"tensors": float(step.tensors)},
         )

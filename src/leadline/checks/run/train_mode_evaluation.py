@@ -25,16 +25,18 @@ def train_mode_evaluation(history: History) -> Iterator[Symptom]:
     r"""The model is evaluated in train mode: with dropout, or with the statistics of each batch.
 
     ## What it measures
-    How often four or more different batches in a row went through the trained model without gradients and in train
-    mode, with no backward pass between them. Modules with dropout or batch norm only. Fires at `MIN_EVALUATIONS` = 2.
+    How often four or more different batches in a row, or a batch of an earlier evaluation again, went through the
+    trained model without gradients and in train mode, with no backward pass between them. Modules with dropout or batch
+    norm only. Fires at `MIN_EVALUATIONS` = 2.
 
     ## Why it hurts
     Dropout makes the validation loss too high and noisy. Batch norm uses the statistics of the validation batch and
     changes the running statistics of the model, so that evaluating changes what is trained.
 
     ## When it is wrong
-    Repeated passes of one batch (Monte-Carlo dropout), single passes between steps (targets, momentum encoders,
-    pictures), new statistics for an averaged model (`update_bn`) and batches that are trained on in parts are silent.
+    Repeated passes of one batch (Monte-Carlo dropout), single passes of new batches between steps (targets, momentum
+    encoders), pictures in a game between networks, new statistics for an averaged model (`update_bn`) and batches that
+    are trained on in parts are silent.
 
     ## References
     PyTorch documentation of `torch.nn.Module.eval`.

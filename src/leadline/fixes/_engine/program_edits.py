@@ -186,13 +186,15 @@ def _is_alone(file: SourceFile, statement: ast.stmt) -> bool:
 
 
 def _deleted_cuts(source: ProgramSource) -> Iterator[SourceEdit]:
-    """The `detach`, `.data` or `no_grad` block that cuts trainable parameters off, deleted."""
+    """The `detach`, `.data` or `no_grad` block that cuts trainable parameters off, deleted, or `sample` replaced."""
     file = source.file
     for cut in source.report.profile.cuts:
         if cut.how == "zero":
             continue
         is_here = cut.place is not None and cut.place.file == file.name
         line = cut.place.line if is_here and cut.place is not None else 0
+        if cut.how == "draw":
+            yield from _reparameterized(file, line)
         if cut.how == "no_grad":
             yield from _deleted_blocks(file, line)
         for node in ast.walk(file.tree):
@@ -200,6 +202,14 @@ def _deleted_cuts(source: ProgramSource) -> Iterator[SourceEdit]:
             if kept is not None and isinstance(node, ast.expr) and _is_around(node, line):
                 start, end = span(file, node)
                 yield file.replaced(start, end, file.segment(kept), f"Delete the {cut.op} in {{place}}")
+
+
+def _reparameterized(file: SourceFile, line: int) -> Iterator[SourceEdit]:
+    """`distribution.sample()` with `rsample`, which is differentiable."""
+    for call in calls_in(file.tree):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "sample" and _is_around(call, line):
+            _, end = span(file, call.func)
+            yield file.replaced(end - len("sample"), end, "rsample", "Draw with rsample in {place}")
 
 
 def _uncut(node: ast.AST, op: str) -> ast.expr | None:

@@ -1,13 +1,10 @@
-"""Which outputs depend on which inputs: change part of the batch, run again, and compare.
-
-All passes run in eval mode with the same random numbers, so batch norm and dropout mix nothing. Changes within the
-noise of repeating the same pass are no changes.
-"""
+"""Which outputs depend on which inputs: change part of the batch, run again, and compare."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -18,23 +15,35 @@ from leadline.case import Case
 from leadline.readings.wiring.batch import (
     BatchLayout,
     BatchTensor,
-    all_positions,
     batch_tensors,
     connecting_matrix,
     fill_positions,
-    free_positions,
     layout_of,
     padded_positions,
     permute_positions,
     redraw_positions,
     redraw_samples,
-    replace_tensors,
     why_no_sample_axis,
 )
 from leadline.readings.wiring.input_uses import read_input_uses
-from leadline.readings.wiring.offsets import count_declared_padding
-from leadline.readings.wiring.output_changes import change_along, change_where, is_comparison, noise_between
+from leadline.readings.wiring.offsets import count_declared_padding, counted_positions
+from leadline.readings.wiring.output_changes import (
+    change_where,
+    is_comparison,
+    noise_between,
+    reversed_samples,
+)
 from leadline.readings.wiring.places import PassComparison
+from leadline.readings.wiring.probe_passes import (
+    MIN_OVER_NOISE,
+    NotProbedError,
+    PassOutcome,
+    ProbePasses,
+    RefusedBatchError,
+    compare,
+    outcome_of,
+    own_error,
+)
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
 from leadline.records.wiring import (
@@ -44,26 +53,20 @@ from leadline.records.wiring import (
     Question,
 )
 from leadline.tracer.inputs import named_tensors
-from leadline.tracer.passes import OpPrint, Pass, PassRunner, as_real, has_signal, open_passes
+from leadline.tracer.passes import PassRunner, open_passes
 from leadline.tracer.values import tensors_in
 
-# Derived: several roundings of the same sum in another order stay within a few units in the last place.
-MAX_ROUNDINGS = 16
-# Heuristic: a change must exceed the noise of repeating the pass by this factor.
-MIN_OVER_NOISE = 10.0
 # Heuristic: outputs that differ by more than this when the same pass is repeated are random, and nothing can be said.
 MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
+# Derived: what the documentation promises.
+MAX_PASSES = 8
 
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
 Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
-
-
-class NotProbedError(Exception):
-    """A probe cannot be made; its text is the reason."""
 
 
 def read_dependence(case: Case, trace: Trace) -> Reading:
@@ -73,54 +76,28 @@ def read_dependence(case: Case, trace: Trace) -> Reading:
             return _Probes(case, trace, runner).read()
     except NotProbedError as reason:
         return None, None, (_gap("what the outputs depend on", str(reason)),)
-    except Exception as error:
-        # Any model can fail on changed inputs; a probe that fails is reported, never raised into the user's program.
-        return None, None, (_gap("what the outputs depend on", _reason(error)),)
+    except Exception as error:  # a probe that fails is reported, never raised into the user's program
+        return None, None, (_gap("what the outputs depend on", own_error(error)),)
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
-    """What one pass is compared by: the outputs that the loss reads, without their graph, and the prints of its ops."""
-
-    outputs: list[Tensor]
-    prints: list[OpPrint]
-    roots: list[int]
-    """The prints of the ops that made the outputs."""
-
-
-def _outcome(one: Pass) -> _Outcome:
-    """The outputs are those of the model if they have elements, else what the loss op was given.
-
-    A model may return nothing but a loss that it computes by hand. Then only its ops can be compared.
-    """
-    own = [each for each in tensors_in(one.output) if has_signal(each) and each.numel() > 1]
-    read = own or [call.predictions for call in one.loss_calls]
-    roots = [one.print_of[each] for each in read or [one.loss] if each in one.print_of]
-    return _Outcome([as_real(each.detach()) for each in read], one.prints, roots)
-
-
-class _Probes:
+class _Probes(ProbePasses):
     """The probes of one case, one after the other, on one base pass."""
 
     def __init__(self, case: Case, trace: Trace, runner: PassRunner) -> None:
-        self.case = case
+        super().__init__(case, runner)
         self.trace = trace
-        self.runner = runner
         self.inputs = batch_tensors(case.inputs)
         self.uses = read_input_uses(trace, self.inputs)
-        self.watched: set[int] = set()
         self.gaps: list[Gap] = []
         self.perturbations: list[Perturbation] = []
         self.padding_counted = 0
-        self.keeps_counted = False
-        """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
 
     def read(self) -> Reading:
         question, first = self._read_question()
         asked = [each for each in (self.case.targets, *first.outputs) if isinstance(each, Tensor)]
         layout = layout_of(self.inputs, question.offset, asked)
         self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
-        self.base = self._run({})
+        self.base = self.run({})
         self.noise = noise_between(first.outputs, self.base.outputs)
         if self.noise > MAX_NOISE:
             self.gaps.append(_gap("what the outputs depend on", "the outputs are random even in eval mode"))
@@ -138,63 +115,28 @@ class _Probes:
             position_axis=layout.position_axis,
             perturbations=tuple(self.perturbations),
             inputs=self.uses,
+            dropouts=tuple(dict.fromkeys(self.dropouts)),
             padding_counted=self.padding_counted,
         )
         return dependence, question, tuple(self.gaps)
 
-    def _read_question(self) -> tuple[Question, _Outcome]:
+    def _read_question(self) -> tuple[Question, PassOutcome]:
         """What the loss rewards, from a pass whose graph ends here, so that no two passes are held at once."""
-        first = self.runner.run(self.case.inputs, self.case.targets)
+        first = self.one_pass(self.case.inputs, self.case.targets)
         if not bool(torch.isfinite(first.loss)):
             raise NotProbedError("the loss is not finite")
         visible = [each for each in self.inputs if self._is_visible(each.name)]
+        self.dropouts = first.dropouts
         question, self.used = read_question(self.case, self.trace, first, visible)
-        return question, _outcome(first)
+        return question, outcome_of(first)
 
     def _probe(self, what: str, probe: Any, layout: BatchLayout) -> None:
         try:
             probe(layout)
         except NotProbedError as reason:
             self.gaps.append(_gap(what, str(reason)))
-        except Exception as error:  # the model refuses these inputs
-            self.gaps.append(_gap(what, _reason(error)))
-
-    def _run(self, changed: dict[int, Tensor]) -> _Outcome:
-        inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
-        return _outcome(self.runner.run(inputs, targets, watch=self.watched))
-
-    def _run_changed(
-        self,
-        sources: Mapping[int, Tensor],
-        axis: int,
-        change: Callable[[Tensor, Tensor], Tensor],
-        others: Mapping[int, Tensor] = MappingProxyType({}),
-    ) -> _Outcome | None:
-        """The outcome of a pass on changed inputs; None if nothing changed.
-
-        `sources` are what is changed, and `others` what else replaces inputs, by the `id` of the original. `change`
-        gets a tensor and the positions along `axis` that it may change and draw from: all, until the model
-        refuses a batch. It may count the tokens that stand for parts of an image, which stay in place from then on.
-        """
-
-        def changed() -> dict[int, Tensor]:
-            free = free_positions if self.keeps_counted else all_positions
-            tensors = {key: change(each, free(each, axis)) for key, each in sources.items()}
-            is_same = all(torch.equal(tensors[key], each) for key, each in sources.items())
-            return {} if is_same else {**others, **tensors}
-
-        tensors = changed()
-        try:
-            return self._run(tensors) if tensors else None
-        except Exception as error:  # whatever a model raises when it refuses a batch
-            if self.keeps_counted:
-                raise
-            refusal = error.with_traceback(None)  # whose frames would hold the pass that failed
-        self.keeps_counted = True
-        tensors = changed()
-        if not tensors:
-            raise refusal
-        return self._run(tensors)
+        except Exception as error:  # the other probes go on
+            self.gaps.append(_gap(what, own_error(error)))
 
     def _is_visible(self, name: str) -> bool:
         """Whether the predictions depend on the input; labels that only the loss reads are not visible."""
@@ -223,17 +165,68 @@ class _Probes:
             if (
                 not found.forbidden and not self.keeps_counted
             ):  # a refused pass has taken the place of this one
-                found = self._perturb_samples(self.base, own, range(1 - first, samples, 2), axis)
+                found = self._perturb_in_reverse(layout, own, range(1 - first, samples, 2), axis)
             self.perturbations.append(found)
             return
+        if samples < 3:
+            raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
         fewer = self._without_last_sample(layout, samples, axis)
         self.watched.add(samples - 1)
         try:
-            base = self._run(fewer)
-        except Exception:  # a matrix that connects samples no longer fits
+            base = self.run(fewer)
+        except RefusedBatchError:  # a matrix that connects samples no longer fits
             raise NotProbedError(CONNECTED_SAMPLES.format(square.name)) from None
         own = {id(each.tensor): fewer[id(each.tensor)] for each in data}
         self.perturbations.append(self._perturb_samples(base, own, range(0, samples - 1, 2), axis, fewer))
+
+    def _perturb_in_reverse(
+        self, layout: BatchLayout, data: dict[int, Tensor], redrawn: Sequence[int], axis: int
+    ) -> Perturbation:
+        """Change these samples and turn the order of all around: what stays must not notice either.
+
+        Random numbers stay where they are, so the order stays too if the pass draws any, and if some inputs have other
+        samples. Where something is noticed, or the model needs its order, the samples are changed again in their order.
+        """
+        plain = partial(self._perturb_samples, self.base, data, redrawn, axis)
+        samples = layout.samples or 0
+        is_uneven = any(
+            each.tensor.dim() > axis and each.tensor.size(axis) != samples for each in self.inputs
+        )
+        if self.base.is_random or is_uneven or not self.base.outputs:
+            return plain()
+        others = [each.tensor for each in layout.tensors]
+        others += _with_samples(self.case.targets, samples, axis)
+        try:
+            other = self.run_changed(
+                data,
+                1 - axis,
+                lambda tensor, free: redraw_samples(tensor, axis, redrawn, free).flip(axis),
+                {id(each): each.flip(axis) for each in others},
+            )
+        except RefusedBatchError:
+            return plain()
+        turned = (
+            []
+            if other is None
+            else [reversed_samples(each, samples, layout.positions, axis) for each in other.outputs]
+        )
+        restored = [each for each in turned if each is not None]
+        if other is None or len(restored) < len(self.base.outputs):
+            return plain()
+        moved = self.moved(self.base, replace(other, outputs=restored), samples, axis)
+        forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
+        found = plain() if forbidden else None
+        if found is not None and found.forbidden:
+            return found
+        return Perturbation(
+            kind="sample",
+            first=redrawn[0],
+            last=redrawn[-1],
+            changed=len(redrawn),
+            moved=moved,
+            forbidden=forbidden,
+            by_place=bool(forbidden),
+        )
 
     def _without_last_sample(self, layout: BatchLayout, samples: int, axis: int) -> dict[int, Tensor]:
         """Inputs and targets without their last sample, by the `id` of the original.
@@ -241,33 +234,31 @@ class _Probes:
         An input with as many positions as samples is then no longer taken for a matrix that connects them.
         """
         inputs = [each.tensor for each in layout.tensors]
-        targets = [
-            each for each in tensors_in(self.case.targets) if each.dim() > axis and each.size(axis) == samples
-        ]
+        targets = _with_samples(self.case.targets, samples, axis)
         return {id(each): each.narrow(axis, 0, samples - 1) for each in (*inputs, *targets)}
 
     def _perturb_samples(
         self,
-        base: _Outcome,
+        base: PassOutcome,
         data: dict[int, Tensor],
         redrawn: Sequence[int],
         axis: int,
         others: Mapping[int, Tensor] = MappingProxyType({}),
     ) -> Perturbation:
         samples = next(iter(data.values())).size(axis)
-        other = self._run_changed(
+        other = self.run_changed(
             data, 1 - axis, lambda tensor, free: redraw_samples(tensor, axis, redrawn, free), others
         )
         if other is None:
             raise NotProbedError("all samples of the batch are equal")
         if not base.outputs:
-            return _perturbation_inside(_compare(base, other, samples, redrawn), base.roots, redrawn)
-        moved = self._moved(base, other, samples, axis)
+            return _perturbation_inside(compare(base, other, samples, redrawn), base.roots, redrawn)
+        moved = self.moved(base, other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
         pairs = list(zip(base.outputs, other.outputs, strict=False))
-        if forbidden and is_comparison(pairs, samples, redrawn, self._tolerance()):
+        if forbidden and is_comparison(pairs, samples, redrawn, self.tolerance()):
             raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
-        site = _compare(base, other, samples, redrawn).find_cause(base.roots) if forbidden else None
+        site = compare(base, other, samples, redrawn).find_cause(base.roots) if forbidden else None
         return Perturbation(
             kind="sample",
             first=redrawn[0],
@@ -306,7 +297,7 @@ class _Probes:
         self._perturb_positions("future", source, (split, positions - 1), layout)
         self._perturb_positions("past", source, (0, positions - 2), layout)
         effect = next((each.moved[-1] for each in self.perturbations if each.kind == "past"), 0.0)
-        if 0.0 < effect <= self._tolerance():
+        if 0.0 < effect <= self.tolerance():
             raise NotProbedError(LOST_IN_ROUNDING)
         self._perturb_positions("order", source, (0, positions - 2), layout)
 
@@ -321,7 +312,7 @@ class _Probes:
         if positions is None or offset is None:
             return
         change = permute_positions if kind == "order" else redraw_positions
-        other = self._run_changed(
+        other = self.run_changed(
             {id(source.tensor): source.tensor},
             offset.axis,
             lambda tensor, free: change(tensor, offset.axis, span, free),
@@ -330,19 +321,19 @@ class _Probes:
             return
         # That nothing moves is claimed only if nothing does: in half precision, small effects are below the tolerance.
         tolerance = MIN_OVER_NOISE * self.noise if kind == "past" else None
-        moved = self._moved(self.base, other, positions, offset.axis, tolerance)
+        moved = self.moved(self.base, other, positions, offset.axis, tolerance)
         if kind == "past" and not moved[-1] and self._is_rounded_away(other, positions):
             raise NotProbedError(LOST_IN_ROUNDING)
         forbidden: tuple[int, ...] = ()
         if kind == "future" and offset.offset >= 1:
-            counted = self._counted_positions(layout)
+            counted = counted_positions(self.used, positions, offset.axis)
             # A position that is asked for the input k ahead may see the k - 1 inputs between.
             last = min(span[0] - offset.offset + 1, len(moved))
             forbidden = tuple(index for index in range(last) if moved[index] and counted[index])
         site = None
         if forbidden:
             allowed = range(span[0], positions)
-            site = _compare(self.base, other, positions, allowed).find_cause(self.base.roots)
+            site = compare(self.base, other, positions, allowed).find_cause(self.base.roots)
         self.perturbations.append(
             Perturbation(
                 kind=kind,
@@ -354,15 +345,6 @@ class _Probes:
                 site=site,
             )
         )
-
-    def _counted_positions(self, layout: BatchLayout) -> list[bool]:
-        """The positions at which the loss asks for something, in any sample."""
-        positions, axis = layout.positions or 0, layout.position_axis
-        counted = None if self.used is None else self.used.counted
-        if counted is None or axis is None or counted.dim() <= axis:
-            return [True] * positions
-        along = counted.movedim(axis, 0).flatten(1).any(1).tolist()
-        return along + [False] * (positions - len(along))
 
     # Padded positions, where a mask is given.
 
@@ -390,17 +372,19 @@ class _Probes:
         return len(targets) if bool((targets == targets[:1]).all()) else 0
 
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
-        other = self._run_changed(
+        if self.runner.made >= MAX_PASSES:
+            raise NotProbedError(f"other probes took all {MAX_PASSES} passes")
+        other = self.run_changed(
             {id(source.tensor): source.tensor},
             1,
             lambda tensor, free: fill_positions(tensor, padded, ~padded & free),
         )
         if other is None:
             return
-        moved = change_where(self.base.outputs, other.outputs, ~padded, self._tolerance())
+        moved = change_where(self.base.outputs, other.outputs, ~padded, self.tolerance())
         by_sample = moved is None
         rows = (
-            self._moved(self.base, other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
+            self.moved(self.base, other, len(padded), 0) if moved is None else tuple(moved.amax(0).tolist())
         )
         forbidden = tuple(index for index, move in enumerate(rows) if move > 0)
         positions = padded.any(0).nonzero().flatten().tolist()
@@ -418,36 +402,10 @@ class _Probes:
 
     # Comparison.
 
-    def _is_rounded_away(self, other: _Outcome, positions: int) -> bool:
+    def _is_rounded_away(self, other: PassOutcome, positions: int) -> bool:
         """Whether the last position depends on the earlier ones, but an addition to something larger hides it."""
         earlier = range(positions - 1)
-        return _compare(self.base, other, positions, earlier).reaches(self.base.roots, positions - 1)
-
-    def _tolerance(self) -> float:
-        roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
-        return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
-
-    def _moved(
-        self, base: _Outcome, other: _Outcome, length: int, axis: int, tolerance: float | None = None
-    ) -> tuple[float, ...]:
-        """By index along an axis: the largest relative change of any output, where it exceeds the tolerance.
-
-        The tolerance is that of rounding and noise, unless another is given.
-        """
-        changes = [
-            change
-            for before, after in zip(base.outputs, other.outputs, strict=False)
-            if (change := change_along(before, after, length, axis)) is not None
-        ]
-        if not changes:
-            raise NotProbedError("the outputs have no axis that matches the inputs")
-        largest = torch.stack(changes).amax(0)
-        largest[largest <= (self._tolerance() if tolerance is None else tolerance)] = 0.0
-        return tuple(largest.tolist())
-
-
-def _compare(base: _Outcome, other: _Outcome, length: int, allowed: Collection[int]) -> PassComparison:
-    return PassComparison(base.prints, other.prints, length, allowed)
+        return compare(self.base, other, positions, earlier).reaches(self.base.roots, positions - 1)
 
 
 def _perturbation_inside(
@@ -472,6 +430,11 @@ def _perturbation_inside(
     )
 
 
+def _with_samples(tree: Any, samples: int, axis: int) -> list[Tensor]:
+    """The tensors that have the axis of samples."""
+    return [each for each in tensors_in(tree) if each.dim() > axis and each.size(axis) == samples]
+
+
 def _is_square(tensor: Tensor, samples: int) -> bool:
     """Whether a tensor has as many columns as samples; an image may."""
     return tensor.dim() < 4 and tensor.shape[:2] == (samples, samples)
@@ -479,8 +442,3 @@ def _is_square(tensor: Tensor, samples: int) -> bool:
 
 def _gap(what: str, why: str) -> Gap:
     return Gap(what=what, why=why)
-
-
-def _reason(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"a pass on changed inputs raised {type(error).__name__}: {first}"

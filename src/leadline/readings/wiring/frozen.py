@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from leadline.case import Case
 from leadline.readings.update.tensor_sums import largest_singular_value
 from leadline.records import Op, Parameter, Trace
 from leadline.records.parts import FrozenWeights
+from leadline.tracer.cuts import values_after
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
 
@@ -64,9 +65,9 @@ def _feeds_learning(trace: Trace, frozen: set[str]) -> bool:
     """
     trainable = {each.name for each in trace.parameters if each.trainable}
     fixed, learning = ops_with(trace, frozen), ops_with(trace, trainable)
-    after = values_after(trace, fixed)
+    after = values_after(trace, outputs_of(fixed))
     later = [op for op in learning if after.intersection(op.inputs)]
-    after_later = values_after(trace, later)
+    after_later = values_after(trace, outputs_of(later))
     read = {value for op in fixed for value in op.inputs if trace.values[value].source != "parameter"}
     is_adapted = any(after_later.intersection(op.inputs) for op in fixed) or any(
         read.intersection(op.inputs) for op in learning
@@ -87,13 +88,8 @@ def ops_with(trace: Trace, names: set[str]) -> list[Op]:
     return ops
 
 
-def values_after(trace: Trace, ops: Sequence[Op]) -> set[int]:
-    """The outputs of these ops, and everything that is computed from them."""
-    reached = {value for op in ops for value in op.outputs}
-    for op in trace.ops:
-        if reached.intersection(op.inputs):
-            reached.update(op.outputs)
-    return reached
+def outputs_of(ops: Iterable[Op]) -> set[int]:
+    return {value for op in ops for value in op.outputs}
 
 
 @torch.no_grad()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.ops.table import find_op
-from leadline.readings.wiring.frozen import ops_with, values_after
+from leadline.ops.arguments import argument
+from leadline.ops.table import LAYOUT_KINDS, find_op
+from leadline.readings.wiring.frozen import ops_with, outputs_of
 from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Trace, Update
 from leadline.records.wiring import (
     DiscardedResult,
+    FlatCause,
     FlatStep,
     GradientState,
     IdleModule,
@@ -21,6 +23,7 @@ from leadline.records.wiring import (
     ReusedModule,
     UnregisteredTensor,
 )
+from leadline.tracer.cuts import values_after
 
 # Kinds of ops that take a parameter apart or write it differently, and kinds that add a vector to what they compute.
 REARRANGING_KINDS = frozenset({"layout", "cast", "select", "join"})
@@ -55,6 +58,7 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
         reused=tuple(_reused(modules, idle)),
         discarded=tuple(_discarded(trace, modules, needed)),
         flat=tuple(_flat_steps(trace, rows)),
+        constant_terms=tuple(_constant_terms(trace, needed)),
         mode_dependent=tuple(each.path for each in trace.modules if each.mode_dependent and each.calls),
     )
 
@@ -97,7 +101,7 @@ def _front(trace: Trace, held: _Held) -> set[str]:
     """The parameters that no optimizer holds, in front of all that is held: a network of which only the end learns."""
     learning = {each.name for each in trace.parameters if held.counts[each.name] and each.grad_norm}
     learning_ops = ops_with(trace, learning)
-    after_learning = values_after(trace, learning_ops)
+    after_learning = values_after(trace, outputs_of(learning_ops))
     read = {value for op in learning_ops for value in op.inputs}
     front = set[str]()
     for parameter in trace.parameters:
@@ -105,7 +109,7 @@ def _front(trace: Trace, held: _Held) -> set[str]:
             continue
         own = ops_with(trace, {parameter.name})
         comes_after = any(after_learning.intersection(op.inputs) for op in own)
-        if not comes_after and read & values_after(trace, own):
+        if not comes_after and read & values_after(trace, outputs_of(own)):
             front.add(parameter.name)
     return front
 
@@ -387,21 +391,75 @@ def _caller(module: Module, modules: dict[str, Module]) -> str:
 
 
 def _flat_steps(trace: Trace, rows: Sequence[LedgerRow]) -> Iterator[FlatStep]:
-    """Pointwise ops whose output has a gradient while those of all their inputs are exactly zero, once per module."""
+    """Ops whose output has a gradient while those of all their inputs are exactly zero, once per module."""
     zero = {row.name for row in rows if row.trainable and row.gradient == "zero"}
+    if not zero:
+        return
+    makers = {value: op for op in trace.ops for value in op.outputs}
     seen: set[tuple[str, str]] = set()
     for op in trace.ops:
-        if op.kind != "pointwise" or not op.inputs or not zero or (op.name, op.module) in seen:
+        if (op.name, op.module) in seen or not _stops_gradient(trace, op):
             continue
-        after = trace.values[op.outputs[0]].backward
-        before = [trace.values[value].backward for value in op.inputs]
-        measured = [each.ms for each in before if each is not None]
-        if after is None or not after.ms > 0 or before[0] is None or any(ms != 0 for ms in measured):
-            continue
+        cause = _cause_of_stop(trace, op, makers)
         behind = needed_ops(trace, op.inputs)
         tensors = {
-            name for other in trace.ops if other.index in behind for name in other.params if name in zero
+            name
+            for other in trace.ops
+            if other.index in behind or other is op
+            for name in other.params
+            if name in zero
         }
-        if tensors:
+        if cause is not None and tensors:
             seen.add((op.name, op.module))
-            yield FlatStep(site=_site(op), tensors=len(tensors))
+            weight = next(iter(op.params), "") if cause == "zeros" else ""
+            yield FlatStep(site=_site(op), tensors=len(tensors), cause=cause, weight=weight)
+
+
+def _stops_gradient(trace: Trace, op: Op) -> bool:
+    if not op.inputs or not op.outputs:
+        return False
+    after = trace.values[op.outputs[0]].backward
+    before = [trace.values[value].backward for value in op.inputs]
+    if after is None or not after.ms > 0 or before[0] is None:
+        return False
+    return all(each.ms == 0 for each in before if each is not None)
+
+
+def _cause_of_stop(trace: Trace, op: Op, makers: Mapping[int, Op]) -> FlatCause | None:
+    """Why no gradient passes an op; None if it is a saturated or dead function, which may come back to life."""
+    if op.kind == "pointwise":
+        return "step"
+    if op.kind == "softmax":
+        axis = argument(op, "dim", 1)
+        shape = trace.values[op.inputs[0]].shape
+        is_single = isinstance(axis, int) and -len(shape) <= axis < len(shape) and shape[axis] == 1
+        # attention has a single key where the batch has one; a layer with one unit has one for ever
+        return "single" if is_single and _is_layer_output(op.inputs[0], makers) else None
+    if op.kind == "weight":
+        parameters = [each for each in trace.parameters if each.name in op.params and len(each.shape) > 1]
+        given = trace.values[op.inputs[0]].forward
+        is_zero = given is not None and given.ms == 0 and given.count > 1
+        return "zeros" if is_zero and parameters and all(each.norm == 0 for each in parameters) else None
+    return None
+
+
+def _is_layer_output(value: int, makers: Mapping[int, Op]) -> bool:
+    """Whether a weight layer computed it, also if it was scaled or moved since."""
+    op = makers.get(value)
+    while op is not None and (op.kind in LAYOUT_KINDS or op.kind in ("scale", "activation")) and op.inputs:
+        op = makers.get(op.inputs[0])
+    return op is not None and op.kind == "weight"
+
+
+def _constant_terms(trace: Trace, needed: Collection[int]) -> Iterator[OpSite]:
+    """Loss ops that the loss depends on and nothing trainable goes into, such as a teacher compared with itself."""
+    trainable = {each.name for each in trace.parameters if each.trainable}
+    sources = [each.id for each in trace.values if each.source == "parameter" and each.name in trainable] + [
+        leaf.value for leaf in trace.unregistered
+    ]
+    learned = values_after(trace, sources)
+    if trace.loss_value not in learned:
+        return  # nothing of the loss learns: the graph is cut, which other checks say
+    for op in trace.ops:
+        if op.kind == "loss" and op.index in needed and not learned & {*op.inputs}:
+            yield _site(op)

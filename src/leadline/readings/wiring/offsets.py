@@ -64,6 +64,20 @@ def _heads(used: UsedTargets) -> Iterator[UsedTargets]:
         yield UsedTargets(values=used.values[..., head], counted=used.counted[..., head])
 
 
+def counted_positions(used: UsedTargets | None, positions: int, axis: int) -> list[bool]:
+    """The positions, along an axis of the input, at which the loss asks for something in any sample.
+
+    Targets that are one long row are taken apart again; where that cannot be done, all positions count.
+    """
+    counted = None if used is None else used.counted
+    if counted is not None and counted.dim() == 1 and counted.numel() % positions == 0:
+        counted = counted.view((positions, -1) if axis == 0 else (-1, positions))
+    if counted is None or counted.dim() < 2:
+        return [True] * positions
+    along = counted.movedim(axis, 0).flatten(1).any(1).tolist()
+    return along + [False] * (positions - len(along))
+
+
 def find_offset_between(inputs: Sequence[BatchTensor]) -> TargetOffset | None:
     """The input of tokens whose next positions another input holds; None if there is none.
 

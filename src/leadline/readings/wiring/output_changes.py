@@ -9,6 +9,8 @@ from torch import Tensor
 
 # Heuristic: masks fill scores with -1e4, -1e9 or the smallest number; real scores differ by less among themselves.
 MIN_FILL_OVER_SCORES = 100.0
+# Heuristic: rounding of a softmax in half precision.
+MAX_SUM_ERROR = 1e-2
 
 
 def change_along(before: Tensor, after: Tensor, length: int, axis: int) -> Tensor | None:
@@ -39,6 +41,19 @@ def _rows_along(delta: Tensor, length: int, axis: int) -> Iterator[Tensor]:
         yield delta.reshape(-1, length, *delta.shape[1:]).movedim(1, 0)
 
 
+def reversed_samples(output: Tensor, samples: int, positions: int | None, axis: int) -> Tensor | None:
+    """The output of a batch in reverse order, in the order of the batch; None if it is not clear where samples are.
+
+    Samples and positions may be flattened into one axis.
+    """
+    if list(output.shape).count(samples) == 1 and output.dim() > axis and output.size(axis) == samples:
+        return output.flip(axis)
+    if positions is not None and output.dim() and output.size(0) == samples * positions:
+        shape = (samples, -1) if axis == 0 else (-1, samples)
+        return output.reshape(*shape, *output.shape[1:]).flip(axis).flatten(0, 1)
+    return None
+
+
 def largest_magnitude(tensor: Tensor) -> float:
     """The largest magnitude, without what stands for minus infinity in masked scores."""
     sizes = tensor.detach().double().abs().flatten()
@@ -65,7 +80,10 @@ def change_where(
 def is_comparison(
     pairs: Sequence[tuple[Tensor, Tensor]], samples: int, redrawn: Collection[int], tolerance: float
 ) -> bool:
-    """Whether every output that changed has a row and a column for each sample, and no pair of others changed."""
+    """Whether every output that changed has a row and a column for each sample, and no pair of others changed.
+
+    Pairs may share what sums to one: a softmax over the samples that are compared.
+    """
     kept = torch.tensor([index for index in range(samples) if index not in redrawn])
     for before, after in pairs:
         change = change_along(before, after, samples, 0)
@@ -74,11 +92,18 @@ def is_comparison(
         axes = [axis for axis, size in enumerate(before.shape) if size == samples][:2]
         if len(axes) < 2:
             return False
+        if any(_sums_to_one(before, axis) for axis in axes):
+            continue
         delta = (after.double() - before.double()).abs().nan_to_num().movedim(axes, (0, 1))
         both_kept = delta.index_select(0, kept.to(delta.device)).index_select(1, kept.to(delta.device))
         if float(both_kept.max()) > tolerance * (largest_magnitude(before) or 1.0):
             return False
     return True
+
+
+def _sums_to_one(output: Tensor, axis: int) -> bool:
+    sums = output.double().sum(axis)
+    return bool((output >= 0).all()) and torch.allclose(sums, torch.ones_like(sums), atol=MAX_SUM_ERROR)
 
 
 def noise_between(base: Sequence[Tensor], repeated: Sequence[Tensor]) -> float:

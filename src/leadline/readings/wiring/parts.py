@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from leadline.case import Case
-from leadline.readings.pretrained import read_trained_share
+from leadline.readings.pretrained import read_trained
 from leadline.readings.wiring.attention import read_attention_products
 from leadline.readings.wiring.frozen import read_frozen_weights
 from leadline.readings.wiring.routing import read_routers
@@ -23,6 +23,7 @@ MAX_ANGLE_SPACING = 1.0
 
 def read_parts(trace: Trace, case: Case | None) -> NetworkParts:
     """All parts of the traced network; `case` is the live one, None if only its trace is known."""
+    trained, trained_names = (None, ()) if case is None else read_trained(trace, case)
     return NetworkParts(
         attentions=tuple(read_attention_products(trace)),
         routers=read_routers(trace),
@@ -30,7 +31,8 @@ def read_parts(trace: Trace, case: Case | None) -> NetworkParts:
         angles=tuple(_rounded_angles(trace)),
         repeated=tuple(_repeated_modules(trace)),
         frozen=None if case is None else read_frozen_weights(trace, case),
-        trained=None if case is None else read_trained_share(trace, case),
+        trained=trained,
+        trained_names=trained_names,
     )
 
 

@@ -21,6 +21,7 @@ from leadline.readings.wiring.held_outputs import (
     whole_over_halves,
 )
 from leadline.readings.wiring.offsets import UsedTargets, find_offset, find_offset_between
+from leadline.readings.wiring.output_range import read_output_range
 from leadline.readings.wiring.reduction import difference_scales, read_reduction
 from leadline.records import Op, Trace
 from leadline.records.wiring import Broadcast, OpSite, Question, Reduction, Scores, TargetOffset
@@ -65,7 +66,7 @@ def read_question(
     """What the loss of the pass rewards, and the targets that it uses. The graph of the pass is kept."""
     call = _main_loss_call(base)
     predictions = call.predictions if call is not None else _main_output(base.output)
-    if predictions is None:
+    if predictions is None or predictions.is_nested:
         return Question(), None
     gradient = _gradient(base.loss, predictions)
     if gradient is None:
@@ -76,22 +77,27 @@ def read_question(
     offset = None if used is None else find_offset(used, inputs)
     if offset is None and axis is None:
         offset = find_offset_between(inputs)
+    # What needs the graph of the pass comes first: a loss with a memory may write to it when it is called again.
+    read = {
+        "broadcast": find_broadcast(trace),
+        "compares_directly": compares_directly(trace),
+        "unread_answers": tuple(_unread_answers(case, trace, base)),
+        "reduction": _reduction(call, scores, offset),
+        "scrambled": None if call is None or axis is None else _scrambled_output(base, predictions, axis),
+        "output_range": read_output_range(case, trace, base),
+        **_answer_fields(case, base, call, gradient, axis),
+        **_score_fields(base, predictions, axis),
+        **(_regression_fields(base) or difference_scales(trace)),
+    }
     question = Question(
         loss=call.name if call is not None else "",
         predictions=tuple(predictions.shape),
         targets=tuple(call.targets.shape) if call is not None and call.targets is not None else None,
+        offset=offset,
         toward_target=_toward_target(case, base, call, predictions, gradient, axis),
         whole_over_halves=unless_refused(whole_over_halves, case, base),
         foreign_gradient=unless_refused(foreign_gradient, case, base),
-        broadcast=find_broadcast(trace),
-        compares_directly=compares_directly(trace),
-        unread_answers=tuple(_unread_answers(case, trace, base)),
-        offset=offset,
-        reduction=_reduction(call, scores, offset),
-        scrambled=None if call is None or axis is None else _scrambled_output(base, predictions, axis),
-        **_answer_fields(case, base, call, gradient, axis),
-        **_score_fields(base, predictions, axis),
-        **(_regression_fields(base) or difference_scales(trace)),
+        **read,
     )
     return question, used
 

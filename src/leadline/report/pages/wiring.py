@@ -19,7 +19,7 @@ from leadline.report.page import Column, Details, Element, Fact, FactList, Secti
 from leadline.text import count, joined, number, plural, share
 
 CHANGED = {
-    "sample": "every second sample",
+    "sample": "every second sample, or their order",
     "future": "later positions",
     "past": "earlier positions",
     "order": "order of earlier positions",

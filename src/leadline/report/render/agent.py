@@ -25,7 +25,7 @@ from leadline.text import clean, number, plural, quoted
 MAX_CAUSES = 3
 MAX_EVIDENCE = 4
 FIX = "leadline fix"
-DOUBTFUL_NOTES = {"D901": "", "D914": "the optimizer"}
+DOUBTFUL_NOTES = {"D901": "", "D914": "the optimizer", "D927": ""}
 """Notes that are a method or a mistake, which only a changed program can tell; what to change, if not their place."""
 
 Line = tuple[str, str]

@@ -1,0 +1,90 @@
+"""Targets that the last activation of the model cannot reach: negative ones behind a ReLU, large ones behind a tanh."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from leadline.case import Case
+from leadline.ops.table import LAYOUT_KINDS
+from leadline.records import Op, Trace
+from leadline.records.wiring import OpSite, OutputRange
+from leadline.tracer.inputs import named_tensors
+from leadline.tracer.passes import Pass
+
+# Derived: the least and the largest value of each function; those of GELU and SiLU are their minima.
+RANGES = {
+    "relu": (0.0, math.inf),
+    "relu6": (0.0, 6.0),
+    "sigmoid": (0.0, 1.0),
+    "hardsigmoid": (0.0, 1.0),
+    "softmax": (0.0, 1.0),
+    "tanh": (-1.0, 1.0),
+    "hardtanh": (-1.0, 1.0),
+    "softplus": (0.0, math.inf),
+    "exp": (0.0, math.inf),
+    "elu": (-1.0, math.inf),
+    "gelu": (-0.17, math.inf),
+    "silu": (-0.2785, math.inf),
+}
+DISTANCES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
+"""Losses that are zero only where the output is the target."""
+# Heuristic: relative to the size of the targets; less is rounding, or the noise of a quantity that is never negative.
+MAX_OVERSHOOT = 0.01
+
+
+def read_output_range(case: Case, trace: Trace, base: Pass) -> OutputRange | None:
+    """The range of the outputs that a distance compares with targets, and the share of the targets outside of it.
+
+    Of several such outputs, the one with most targets outside; None if no last activation has a range.
+    """
+    found = [
+        _measure(op, target)
+        for op, target in _compared(case, trace, base)
+        if op is not None and op.name in RANGES
+    ]
+    return max(found, key=lambda each: each.outside, default=None)
+
+
+def _measure(op: Op, target: Tensor) -> OutputRange:
+    low, high = RANGES[op.name]
+    values = target.detach().double()
+    margin = MAX_OVERSHOOT * float(values.abs().max()) if values.numel() else 0.0
+    outside = (values < low - margin) | (values > high + margin)
+    return OutputRange(
+        site=OpSite(op=op.name, module=op.module, source=op.source),
+        low=low,
+        high=high,
+        outside=float(outside.double().mean()) if values.numel() else 0.0,
+    )
+
+
+def _compared(case: Case, trace: Trace, base: Pass) -> Iterator[tuple[Op | None, Tensor]]:
+    """What made each output that is compared with targets, and the targets: in loss ops, and in differences by hand."""
+    makers = {value: op for op in trace.ops for value in op.outputs}
+    calls = {name: [each for each in base.loss_calls if each.name == name] for name in DISTANCES}
+    seen: Counter[str] = Counter()
+    given = dict(named_tensors(case.targets, "target"))
+    for op in trace.ops:
+        if op.name in DISTANCES:
+            number, seen[op.name] = seen[op.name], seen[op.name] + 1
+            same = calls[op.name]
+            if number < len(same) and same[number].targets is not None and op.inputs:
+                yield _maker(makers, op.inputs[0]), torch.as_tensor(same[number].targets)
+        elif op.name in ("sub", "rsub") and op.phase == "loss" and len(op.inputs) == 2:
+            for output, target in (op.inputs, op.inputs[::-1]):
+                value = trace.values[target]
+                if value.source == "target" and value.name in given and given[value.name].is_floating_point():
+                    yield _maker(makers, output), given[value.name]
+
+
+def _maker(makers: dict[int, Op], value: int) -> Op | None:
+    """The op that computed the value, before its elements were moved."""
+    op = makers.get(value)
+    while op is not None and op.kind in LAYOUT_KINDS and op.inputs:
+        op = makers.get(op.inputs[0])
+    return op

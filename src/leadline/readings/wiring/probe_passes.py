@@ -1,0 +1,155 @@
+"""Passes on changed batches, and how their outcomes compare with that of the batch itself.
+
+All passes run in eval mode with the same random numbers, so batch norm and dropout mix nothing. Changes within the
+noise of repeating the same pass are no changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leadline.case import Case
+from leadline.readings.wiring.batch import all_positions, free_positions, replace_tensors
+from leadline.readings.wiring.output_changes import change_along
+from leadline.readings.wiring.places import PassComparison
+from leadline.tracer.passes import OpPrint, Pass, PassRunner, as_real, has_signal
+from leadline.tracer.values import tensors_in
+
+# Derived: several roundings of the same sum in another order stay within a few units in the last place.
+MAX_ROUNDINGS = 16
+# Heuristic: a change must exceed the noise of repeating the pass by this factor.
+MIN_OVER_NOISE = 10.0
+
+
+class NotProbedError(Exception):
+    """A probe cannot be made; its text is the reason."""
+
+
+class RefusedBatchError(NotProbedError):
+    """The model or its loss raised an error on a changed batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassOutcome:
+    """What one pass is compared by: the outputs that the loss reads, without their graph, and the prints of its ops."""
+
+    outputs: list[Tensor]
+    prints: list[OpPrint]
+    roots: list[int]
+    """The prints of the ops that made the outputs."""
+    is_random: bool
+
+
+def outcome_of(one: Pass) -> PassOutcome:
+    """The outputs are those of the model if they have elements, else what the loss op was given.
+
+    A model may return nothing but a loss that it computes by hand. Then only its ops can be compared.
+    """
+    own = [
+        each
+        for each in tensors_in(one.output)
+        if has_signal(each) and not each.is_nested and each.numel() > 1
+    ]
+    read = own or [call.predictions for call in one.loss_calls]
+    roots = [one.print_of[each] for each in read or [one.loss] if each in one.print_of]
+    return PassOutcome([as_real(each.detach()) for each in read], one.prints, roots, one.is_random)
+
+
+class ProbePasses:
+    """The passes of one case; `base` and `noise` are set by whoever makes the first one."""
+
+    base: PassOutcome
+    noise: float
+
+    def __init__(self, case: Case, runner: PassRunner) -> None:
+        self.case = case
+        self.runner = runner
+        self.watched: set[int] = set()
+        self.keeps_counted = False
+        """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
+
+    def run(self, changed: dict[int, Tensor]) -> PassOutcome:
+        inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
+        return outcome_of(self.one_pass(inputs, targets))
+
+    def one_pass(self, inputs: Any, targets: Any) -> Pass:
+        try:
+            return self.runner.run(inputs, targets, watch=self.watched)
+        except Exception as error:  # any model can fail on changed inputs, with any error
+            refusal = RefusedBatchError(f"a further pass raised {_summary(error)}")
+        raise refusal  # without the frames of the model, which would hold the pass that failed
+
+    def run_changed(
+        self,
+        sources: Mapping[int, Tensor],
+        axis: int,
+        change: Callable[[Tensor, Tensor], Tensor],
+        others: Mapping[int, Tensor] = MappingProxyType({}),
+    ) -> PassOutcome | None:
+        """The outcome of a pass on changed inputs; None if nothing changed.
+
+        `sources` are what is changed, and `others` what else replaces inputs, by the `id` of the original. `change`
+        gets a tensor and the positions along `axis` that it may change and draw from: all, until the model
+        refuses a batch. It may count the tokens that stand for parts of an image, which stay in place from then on.
+        """
+
+        def changed() -> dict[int, Tensor]:
+            free = free_positions if self.keeps_counted else all_positions
+            tensors = {key: change(each, free(each, axis)) for key, each in sources.items()}
+            is_same = all(torch.equal(tensors[key], each) for key, each in sources.items())
+            return {} if is_same else {**others, **tensors}
+
+        tensors = changed()
+        try:
+            return self.run(tensors) if tensors else None
+        except RefusedBatchError as error:
+            if self.keeps_counted:
+                raise
+            refusal = error
+        self.keeps_counted = True
+        tensors = changed()
+        if not tensors:
+            raise refusal
+        return self.run(tensors)
+
+    def tolerance(self) -> float:
+        roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
+        return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
+
+    def moved(
+        self, base: PassOutcome, other: PassOutcome, length: int, axis: int, tolerance: float | None = None
+    ) -> tuple[float, ...]:
+        """By index along an axis: the largest relative change of any output, where it exceeds the tolerance.
+
+        The tolerance is that of rounding and noise, unless another is given.
+        """
+        changes = [
+            change
+            for before, after in zip(base.outputs, other.outputs, strict=False)
+            if (change := change_along(before, after, length, axis)) is not None
+        ]
+        if not changes:
+            raise NotProbedError("the outputs have no axis that matches the inputs")
+        largest = torch.stack(changes).amax(0)
+        largest[largest <= (self.tolerance() if tolerance is None else tolerance)] = 0.0
+        return tuple(largest.tolist())
+
+
+def compare(base: PassOutcome, other: PassOutcome, length: int, allowed: Collection[int]) -> PassComparison:
+    return PassComparison(base.prints, other.prints, length, allowed)
+
+
+def own_error(error: Exception) -> str:
+    """What a probe says that has a bug: the model has not refused anything."""
+    return f"Leadline itself raised {_summary(error)}; please report it"
+
+
+def _summary(error: Exception) -> str:
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
