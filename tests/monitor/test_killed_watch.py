@@ -39,6 +39,12 @@ def test_no_kill_at_a_random_moment_loses_more(tmp_path: Path):
         assert lost.processor_seconds <= MAX_LOST_SECONDS, (number, pause, lost)
 
 
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.0002)
+
+
 def _open_and_wait(path: Path, pipe: int) -> None:
     """Open a run file and say so, as a training that has not made its first step."""
     model = nn.Linear(2, 1)
@@ -47,8 +53,9 @@ def _open_and_wait(path: Path, pipe: int) -> None:
     time.sleep(60)
 
 
-@pytest.mark.parametrize("after", [0.0, 0.001, 0.004])
-def test_a_run_file_is_never_left_empty(tmp_path: Path, after: float):
+@pytest.mark.parametrize("after", [0.0, 0.001, 0.004, None])
+def test_a_run_file_is_never_left_empty(tmp_path: Path, after: float | None):
+    """None waits until the file is there, so that at least this case reads one."""
     path = tmp_path / "run.leadline"
     reading, writing = os.pipe()
     child = os.fork()
@@ -56,10 +63,13 @@ def test_a_run_file_is_never_left_empty(tmp_path: Path, after: float):
         _open_and_wait(path, writing)
         os._exit(0)
     os.read(reading, 1)
-    time.sleep(after)
+    if after is None:
+        wait_for(path)
+    else:
+        time.sleep(after)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    if path.exists():
+    if after is None or path.exists():
         with Run(path) as run:
             assert run.info.model == "Linear"
     os.close(reading)

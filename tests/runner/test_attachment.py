@@ -177,6 +177,17 @@ def test_a_network_that_is_trained_later_is_checked_and_copies_of_the_first_are_
     assert [each.profile.model for each in attached.reports] == ["Sequential", "Linear"]
 
 
+def test_a_copy_is_not_checked_either_while_an_optimizer_of_another_network_waits_for_its_turn(attach):
+    waiting = torch.optim.SGD(nn.Linear(9, 9).parameters(), lr=0.1)
+    attached = attach(rehearse=False, probes=False)
+    for model in (small_model(), small_model()):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            step(model(torch.randn(8, 6)).square().mean(), optimizer)
+    assert waiting is not None
+    assert [each.profile.model for each in attached.reports] == ["Sequential"]
+
+
 def test_a_program_that_changes_its_weights_by_hand_is_not_followed_for_long(attach, monkeypatch):
     model, modes = small_model(), torch._C._len_torch_function_stack()
     attached = attach(rehearse=False, probes=False)

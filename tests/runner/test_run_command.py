@@ -39,6 +39,23 @@ FAILS = TRAINS.replace(
 )
 
 
+TWO_NETWORKS = """
+import torch
+from torch import nn
+
+torch.manual_seed(0)
+networks = [nn.Sequential(nn.Linear(4, n), nn.ReLU(), nn.Linear(n, 1)) for n in (16, 24)]
+optimizers = [torch.optim.Adam(each.parameters(), lr=1e-2) for each in networks]
+for step in range(12):
+    x = torch.randn(32, 4)
+    for network, optimizer in zip(networks, optimizers):
+        loss = nn.functional.mse_loss(network(x), x[:, :1])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
 @pytest.fixture
 def leadline(tmp_path):
     (tmp_path / "trains.py").write_text(TRAINS)
@@ -58,6 +75,14 @@ def test_the_verdict_goes_to_stderr_and_the_summary_names_the_run_file(leadline,
     assert json.loads((tmp_path / "report.json").read_text())["verdict"] == "trains"
     with Run(tmp_path / "run.leadline") as run:
         assert run.scalars("loss")[0] == list(range(8))  # the checked step is the first
+
+
+@pytest.mark.parametrize("options", [(), ("--no-rehearsal",)])
+def test_the_report_file_has_a_report_for_each_network(leadline, tmp_path, options):
+    (tmp_path / "two.py").write_text(TWO_NETWORKS)
+    leadline("run", *options, "--report", "report.json", "two.py")
+    reports = json.loads((tmp_path / "report.json").read_text())
+    assert [each["verdict"] for each in reports] == ["trains", "trains"]
 
 
 def test_check_only_stops_the_program_and_has_the_exit_codes_of_check(leadline):

@@ -110,6 +110,7 @@ class Console:
         self._look, self._program, self._page, self._quiet = look, program, page, quiet
         self.shows_progress = sys.stderr.isatty() and not quiet
         self._form = form
+        self._reports: list[Report] = []
         self._next_status = 0.0
         self._first_loss: float | None = None
         self._is_first_rank = True
@@ -143,8 +144,11 @@ class Console:
         if self._speaks():
             say(text if self._quiet else f"\n{text}")
         if self._page is not None:
+            self._reports.append(report)  # of each network that the program trains
             form = REPORT_SUFFIXES.get(self._page.suffix, "html")
-            self._page.write_text(FORMATS[form]([report], replace(self._look, color=False)), encoding="utf-8")
+            self._page.write_text(
+                FORMATS[form](self._reports, replace(self._look, color=False)), encoding="utf-8"
+            )
 
     def not_checked(self, step: FoundStep, reason: str) -> None:
         self.say(f"step {step.number} of {self._program} could not be checked: {reason}")

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from enum import IntEnum
 
 # Heuristic: the debt, in usual steps, above which no early measurement below a trace is made; one step of delay is
@@ -162,6 +163,14 @@ class MeasurementSchedule:
         self.spent += seconds
         if level == Level.TRACE:
             self._trace_seconds += seconds
+
+    def add_costs(self, level: Level, costs: Mapping[Level, float]) -> None:
+        """Charge what a step that was measured at this level has cost, by level."""
+        for each, seconds in costs.items():
+            if level is Level.LOSS:
+                self.add_base_cost(seconds)
+            else:
+                self.add_cost(each, seconds)
 
     def add_base_cost(self, seconds: float) -> None:
         """Charge what is recorded at every step."""

@@ -68,6 +68,7 @@ class OptimizerRecord:
             for name in (
                 "stale_gradients",
                 "lost_gradients",
+                "dropped_passes",
                 "unseen_forwards",
                 "idle_steps",
                 "late_clips",
@@ -91,6 +92,12 @@ class OptimizerRecord:
         self._was_zeroed = False
         """`zero_grad` came after the last backward pass."""
         self._forward_after_loss = False
+        self._unused_passes = 0
+        """Backward passes since the gradients were cleared or used."""
+        self._has_dropped = False
+        """Whether gradients were cleared before anything had used them."""
+        self._weight_mark: Mark | None = None
+        """A weight at the last backward pass: what changes it then, such as an ascent step, uses the gradients."""
         self._is_lost = self._is_fresh = False
         self._passes_at_step = 0
         self._clip = ""
@@ -125,6 +132,9 @@ class OptimizerRecord:
         return any(each.grad is not None for each in self.probes)
 
     def zeroed(self) -> None:
+        is_used = bool(self.probes) and self._weight_mark != _mark(self.probes[0])
+        self._has_dropped |= self._unused_passes > 0 and not is_used
+        self._unused_passes = 0
         self._is_reset, self._is_stale = True, False
         self._was_zeroed = self.passes > 0
         self._forward_after_loss = False
@@ -138,6 +148,7 @@ class OptimizerRecord:
         self.passes, self._clip, self._all_passes = 0, "", -1
         self._is_partial = self._is_reset = True
         self._is_stale = self._was_zeroed = self._forward_after_loss = False
+        self._unused_passes, self._has_dropped = 0, False
 
     def begin_pass(self) -> None:
         """Note the gradients before a backward pass."""
@@ -164,6 +175,8 @@ class OptimizerRecord:
         self.passes += reached
         if reached:
             self._was_zeroed = False
+            self._unused_passes += 1
+            self._weight_mark = _mark(self.probes[0])
         return reached
 
     def clipped(self, limit: float, scale: float) -> None:
@@ -194,6 +207,7 @@ class OptimizerRecord:
         flags = {
             "stale_gradients": self._is_stale and self.passes > 0,
             "lost_gradients": self._is_lost and not computed_inside,
+            "dropped_passes": self._has_dropped and self._unused_passes > 0 and not computed_inside,
             "unseen_forwards": self._is_lost and not computed_inside and self._forward_after_loss,
             "idle_steps": is_idle or is_empty,
             "late_clips": self._clip == "late",
@@ -209,6 +223,7 @@ class OptimizerRecord:
             self._weights.after_step(self.probes[0])
         self.steps += 1
         self.passes, self._clip = 0, ""
+        self._unused_passes, self._has_dropped = 0, False
         self._marks = [
             None if each.grad is None else (weakref.ref(each.grad), each.grad._version)
             for each in self.probes
@@ -281,6 +296,11 @@ class WeightProbe:
     def after_step(self, parameter: Tensor) -> None:
         self._mark = _mark(parameter)
         self._after = None if self._before is None else sample(parameter)
+
+
+def parameter_ids(optimizer: Optimizer) -> frozenset[int]:
+    """Ids of everything that the optimizer holds."""
+    return frozenset(id(each) for group in optimizer.param_groups for each in group["params"])
 
 
 def sample(tensor: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from leadline.monitor.loop_batches import DENSE_STEPS, BatchLedger, class_labels
 from leadline.monitor.loop_calls import LoopListener
-from leadline.monitor.loop_gradients import OptimizerRecord, Tally
+from leadline.monitor.loop_gradients import OptimizerRecord, Tally, parameter_ids
 from leadline.monitor.loop_phases import Cycle, LossScale, Modes, ModuleFacts, Resume, Schedules
 from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import is_own_work
@@ -40,6 +40,8 @@ FOLLOWED_STEPS = 8
 RESTING_COST_FACTOR = 2.0
 # Heuristic: of the last STEP_WINDOW steps, those of another optimizer with a backward pass of its own that make a game.
 MIN_ALTERNATIONS = 8
+# Heuristic: new optimizers whose first steps are followed; more tell nothing new.
+MAX_WOKEN_BUILDS = 64
 
 
 class LedgerOwner(Protocol):
@@ -66,6 +68,9 @@ class LedgerOwner(Protocol):
     def affords_steps(self, count: int) -> bool:
         """Whether the budget has room for following so many steps."""
 
+    def expect_optimizer(self, optimizer: Optimizer) -> None:
+        """An optimizer of watched parameters was made, and may take the place of a watched one."""
+
     def lose_ledger(self, error: Exception) -> None:
         """The ledger is no longer kept, because of an error of its own."""
 
@@ -85,6 +90,7 @@ class LoopLedger(LoopListener):
             "iterated",
             "loaded",
             "read",
+            "built",
         )
     )
 
@@ -96,6 +102,8 @@ class LoopLedger(LoopListener):
         """The error after which the ledger was no longer kept."""
         self.steps = 0
         """Steps of all optimizers that were followed."""
+        self.rebuilt = 0
+        """Optimizers that were made for watched parameters after the first one."""
         self._follow_until = DENSE_STEPS
         """The number of followed steps at which the ledger rests, if the budget has no room for more."""
         self._next_audit, self._next_refresh = FIRST_AUDIT_STEP, REFRESH_STEPS
@@ -143,6 +151,20 @@ class LoopLedger(LoopListener):
         optimizer = reference()
         record = None if optimizer is None else self._record_of(optimizer)
         return record is not None and record.steps > 0
+
+    def give(self, optimizers: Sequence[Optimizer]) -> None:
+        """Follow these optimizers from now on."""
+        self._given = [weakref.ref(each) for each in optimizers]
+
+    def built(self, optimizer: Optimizer) -> None:
+        """Follow an optimizer that is made for watched parameters, and its first steps: its state begins anew."""
+        ids = parameter_ids(optimizer)
+        if not any(each.is_own and not ids.isdisjoint(each.ids) for each in self._records.values()):
+            return
+        self._tell("expect_optimizer", optimizer)
+        self.rebuilt += 1
+        if self.rebuilt <= MAX_WOKEN_BUILDS:
+            self.wake()
 
     # Resting. The first steps are all followed, because most mistakes are there from the beginning. Later ones are
     # followed in groups, as the budget allows. The losses of all steps are noted.
@@ -239,7 +261,8 @@ class LoopLedger(LoopListener):
             return
         for record in self._records.values():
             record.before_backward()
-        self._modes.backward(self._batches.last_hash, has_stepped=self.steps > 0)
+        is_game = self._cycle.alternations.count > 0
+        self._modes.backward(self._batches.last_hash, has_stepped=self.steps > 0, is_game=is_game)
         if len(roots) != 1 or roots[0].numel() != 1:
             self._cycle.has_backward = True
             return
@@ -386,6 +409,10 @@ class LoopLedger(LoopListener):
         records = [each for each in self._records.values() if each.steps and each.is_own]
         for name in record.tallies:
             self.set_number(name, max(each.tallies[name].count for each in records))
+        if (
+            len(self._records) > 1
+        ):  # the passes of one network reach another, which clears what it does not want
+            self.set_number("dropped_passes", 0)
         numbers: dict[str, float] = {
             "zero_rate": min(each.zero_rate_steps for each in records),
             "low_rate": min(each.low_rate_steps for each in records),

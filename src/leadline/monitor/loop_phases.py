@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +31,8 @@ MEAN_OPS = (
     "MseLossBackward0",
     "BinaryCrossEntropyWithLogitsBackward0",
 )
+# Folders of installed packages.
+PACKAGES = frozenset({"site-packages", "dist-packages"})
 _DROPOUTS = nn.modules.dropout._DropoutNd
 _NORMS = nn.modules.batchnorm._BatchNorm
 
@@ -95,7 +98,18 @@ def _is_noisy(module: nn.Module) -> bool:
         return module.p > 0
     if isinstance(module, nn.MultiheadAttention | nn.RNNBase):
         return float(module.dropout) > 0
-    return isinstance(module, _NORMS) and module.track_running_stats
+    return (isinstance(module, _NORMS) and module.track_running_stats) or _drops_by_mode(type(module))
+
+
+def _drops_by_mode(kind: type[nn.Module]) -> bool:
+    """Whether a class of the program itself calls a function of dropout with its own mode.
+
+    Packages do so with rates that are often zero, which cannot be seen here.
+    """
+    code = getattr(kind.forward, "__code__", None)
+    if code is None or PACKAGES.intersection(Path(code.co_filename).parts):
+        return False
+    return "training" in code.co_names and "dropout" in code.co_names
 
 
 class Modes:
@@ -113,6 +127,8 @@ class Modes:
         self._last_call: float | None = None
         self._evaluated: set[int] = set()
         self._unread = 0
+        self._earlier: set[int] = set()
+        """Batches of earlier evaluations of fewer passes."""
 
     @property
     def is_evaluating(self) -> bool:
@@ -123,13 +139,20 @@ class Modes:
         if facts.may_be_noisy:
             self._last_call = 0.0 if module.training or not facts.is_quiet else facts.noise
 
-    def backward(self, batch: int | None, *, has_stepped: bool) -> None:
-        """A backward pass begins; `batch` identifies the one it is about."""
+    def backward(self, batch: int | None, *, has_stepped: bool, is_game: bool) -> None:
+        """A backward pass begins; `batch` identifies the one it is about.
+
+        A batch that comes back is that of an evaluation; in a game between networks it may be noise for a picture.
+        """
         self._noise_of_step, self._last_call = self._last_call, None
         passes = len(self._evaluated) + self._unread
         is_trained_too = batch is not None and batch in self._evaluated  # its gradients are computed in parts
-        if has_stepped and passes >= MIN_EVALUATION_PASSES and not is_trained_too:
+        comes_back = not is_game and not self._evaluated.isdisjoint(self._earlier)
+        is_evaluation = passes >= MIN_EVALUATION_PASSES or comes_back
+        if has_stepped and is_evaluation and not is_trained_too:
             self.train_mode_passes += 1
+        if len(self._earlier) < MAX_EVALUATION_PASSES:
+            self._earlier |= self._evaluated
         self._evaluated.clear()
         self._unread = 0
 

@@ -16,7 +16,7 @@ from torch.utils.hooks import RemovableHandle
 from leadline.checks._diagnosis import make_report, read_trace
 from leadline.checks._history import NOT_MEASURED, label_positions, realigned_row
 from leadline.checks._timeline import first_cause, render_timeline
-from leadline.monitor.budget import MeasurementSchedule
+from leadline.monitor.budget import Level, MeasurementSchedule
 from leadline.monitor.hooks import DetachableHook, EagerHook, takes_hooks
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import (
@@ -48,6 +48,8 @@ NOT_CALLED = (
     "no step can be sampled: the loop calls neither the watched module nor a part of it with gradients, or it calls "
     "compiled code around them. Watch the module that your loop calls, as torch.compile returned it"
 )
+# Heuristic: samples in a row without a call of the model, after which no further one is tried.
+MAX_MISSED_SAMPLES = 4
 # Derived: two parts that do not overlap cannot both hold more than half of the parameters.
 MIN_DOMINANT_SHARE = 0.5
 GRADIENT_CONSUMED = "an optimizer inside the backward pass consumed its gradient"
@@ -340,6 +342,23 @@ class Samples:
         self._waiting: list[tuple[int, Trace]] = []
         self._had_bad_weights = False
         """True if the weights were not finite in the last pass."""
+        self._missed = 0
+
+    def count_missed(self, step: int, trace: Trace | None, sampler: Sampler | None) -> None:
+        """Try again after a step in which no call was recorded, and say so when that does not help."""
+        if trace is not None or sampler is None:
+            self._missed = 0
+            return
+        if sampler.is_recorded_elsewhere:
+            self.schedule.trace_next(step)
+            return
+        self._missed += 1
+        sampler.search_parts()
+        if self._missed < MAX_MISSED_SAMPLES and not self.journal.ranks.sharded:
+            self.schedule.trace_next(step)
+        elif self._missed == MAX_MISSED_SAMPLES:
+            self.schedule.max_level = Level.UPDATES
+            self.journal.report_blindness(step, NOT_CALLED)
 
     def add(self, step: int, trace: Trace, parameters: tuple[str, ...]) -> dict[str, tuple[str, Any]]:
         """Return the metrics of blocks, heads and experts in this pass, as vectors with their axis."""

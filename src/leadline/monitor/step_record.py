@@ -68,6 +68,13 @@ class StepRecord:
         pause = pass_start - self.start
         return pause if pause > MIN_PAUSE_STEPS * usual else 0.0
 
+    def charge_slowdown(self, pass_start: float | None, usual: float) -> None:
+        """Charge what hooks slowed down in the pass itself: the time beyond that of a usual step, without a pause."""
+        self.training_seconds -= self.pause_before(pass_start, usual)
+        slowdown = max(0.0, self.training_seconds - usual)
+        self.costs[self.level] = self.costs.get(self.level, 0.0) + slowdown
+        self.training_seconds = min(self.training_seconds, usual)
+
     def use_root_losses(self) -> None:
         """Take the loss of the step from its backward passes, unless it is known from elsewhere."""
         if not self.losses and self.root_losses:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from time import perf_counter, thread_time
 from typing import Any
@@ -17,6 +17,7 @@ from leadline.monitor.budget import PLAN_INTERVAL, Level, MeasurementSchedule
 from leadline.monitor.clipping import Intervention, RawGradients
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import AXIS, move_layout
+from leadline.monitor.loop_gradients import parameter_ids
 from leadline.monitor.loop_ledger import FOLLOWED_STEPS, LoopLedger
 from leadline.monitor.mixed_precision import has_overflow, pending_scale
 from leadline.monitor.parameters import (
@@ -25,7 +26,7 @@ from leadline.monitor.parameters import (
     build_parameter_table,
     max_learning_rate,
 )
-from leadline.monitor.sampler import NOT_CALLED, Sampler, Samples, is_compiled
+from leadline.monitor.sampler import Sampler, Samples, is_compiled
 from leadline.monitor.step_problems import StepProblems
 from leadline.monitor.step_record import Call, LightSteps, StepRecord, mean_loss, to_number, wrap_closure
 from leadline.records import Trace
@@ -33,8 +34,6 @@ from leadline.records.run import Alert
 
 # Derived: light steps that are charged together; as many as lie between two plans.
 LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
-# Heuristic: samples in a row without a call of the model, after which no further one is tried.
-MAX_MISSED_SAMPLES = 4
 
 
 class TrainingSteps:
@@ -63,7 +62,6 @@ class TrainingSteps:
         self._light_steps = LightSteps()
         self._unfinished: StepRecord | None = None
         """The previous step, if a device still computed its measurements when it ended."""
-        self._missed_samples = 0
         self._has_replicas = journal.ranks.world_size > 1
         self.needs_losses = True
         """False if the user passes losses; those of backward passes are then not recorded."""
@@ -75,7 +73,22 @@ class TrainingSteps:
         """The step at which light steps are charged to the budget."""
         self.is_light = False
         """True if only the loss of the current step is recorded, with one optimizer and no scaler."""
+        self.add_hooks: Callable[[Sequence[Optimizer]], None] = lambda _: (
+            None
+        )  # the watch follows their steps
         self.current = self._open(schedule.first_step, None)
+
+    def expect_optimizer(self, optimizer: Optimizer) -> None:
+        self.add_hooks([optimizer])
+        self.is_light = False
+
+    def _adopt(self, optimizer: Optimizer) -> None:
+        """Replace the optimizers of the same parameters by one that steps in their place."""
+        ids = parameter_ids(optimizer)
+        self.optimizers = [each for each in self.optimizers if ids.isdisjoint(parameter_ids(each))]
+        self.optimizers.append(optimizer)
+        self.ledger.give(self.optimizers)
+        self._parameters = self.current.parameters.table = self._build_parameter_table()
 
     def begin(self, optimizer: Optimizer, call: Call) -> Call | None:
         """Called before an optimizer steps; returns the arguments to call it with instead, if any."""
@@ -83,6 +96,8 @@ class TrainingSteps:
         self._finish_previous()
         if id(optimizer) in self.current.stepped:
             self._end()
+        if not any(each is optimizer for each in self.optimizers):
+            self._adopt(optimizer)
         self.ledger.count_early_loss()
         self.current.stepped.add(id(optimizer))
         self.scaler.find_scaler()
@@ -372,7 +387,7 @@ class TrainingSteps:
         self._compare_replicas(record.step + 1)
         if record.level >= Level.TRACE:
             self._take_sample(None, perf_counter())
-            self._count_missed_samples(record)
+            self.samples.count_missed(record.step, record.trace, self.sampler)
         start = perf_counter()
         if record.start is not None:
             record.seconds = start - record.start
@@ -409,22 +424,6 @@ class TrainingSteps:
         self.current.start = now = perf_counter()
         self.schedule.add_base_cost(now - since)
 
-    def _count_missed_samples(self, record: StepRecord) -> None:
-        """Try again after a step in which no call was recorded, and say so when that does not help."""
-        if record.trace is not None or self.sampler is None:
-            self._missed_samples = 0
-            return
-        if self.sampler.is_recorded_elsewhere:
-            self.schedule.trace_next(record.step)
-            return
-        self._missed_samples += 1
-        self.sampler.search_parts()
-        if self._missed_samples < MAX_MISSED_SAMPLES and not self.journal.ranks.sharded:
-            self.schedule.trace_next(record.step)
-        elif self._missed_samples == MAX_MISSED_SAMPLES:
-            self.schedule.max_level = Level.UPDATES
-            self.journal.report_blindness(record.step, NOT_CALLED)
-
     def _charge(self, record: StepRecord) -> None:
         """Charge the step to the budget, and plan. The time of the writing thread counts like the watch's own."""
         record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + self.journal.take_writer_seconds()
@@ -433,17 +432,10 @@ class TrainingSteps:
         if record.start is not None:
             if record.level >= Level.BLOCKS and usual is not None:  # hooks also slow down the pass itself
                 source = self.exits if self.sampler is None or record.level is Level.BLOCKS else self.sampler
-                record.training_seconds -= record.pause_before(source.pass_start, usual)
-                slowdown = max(0.0, record.training_seconds - usual)
-                record.costs[record.level] = record.costs.get(record.level, 0.0) + slowdown
-                record.training_seconds = min(record.training_seconds, usual)
+                record.charge_slowdown(source.pass_start, usual)
             self.schedule.add_step(record.training_seconds)
         self.schedule.add_base_cost(record.loss_seconds)
-        for level, seconds in record.costs.items():
-            if record.level is Level.LOSS:
-                self.schedule.add_base_cost(seconds)
-            else:
-                self.schedule.add_cost(level, seconds)
+        self.schedule.add_costs(record.level, record.costs)
         self.schedule.add_measurement(record.step, record.level)
         if self.schedule.needs_plan(record.step, record.level):
             self._plan(record.step)

@@ -88,6 +88,7 @@ class Watch:
             )
         self._handles: list[RemovableHandle] = []
         self._hooks: list[DetachableHook] = []
+        self._steps.add_hooks = self._add_hooks
         self._loop = subscribe(self._steps.ledger)
         try:
             self._loop.add_root(model)
@@ -291,9 +292,14 @@ class Watch:
         self._remove_hooks()
 
     def _add_hooks(self, optimizers: Sequence[Optimizer]) -> None:
+        """Follow the steps of these optimizers; all of them have the same two hooks."""
+        before, after = self._hooks or (
+            _BeforeStepHook(self._before, self._steps),
+            DetachableHook(self._after),
+        )
+        self._hooks = [before, after]
+        self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
         for each in optimizers:
-            before, after = _BeforeStepHook(self._before, self._steps), DetachableHook(self._after)
-            self._hooks += [before, after]
             self._handles.append(each.register_step_pre_hook(before))
             self._handles.append(each.register_step_post_hook(after))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 Function = Callable[..., Any]
 
 
-class Wrapped:
+class Wrapped(ABC):
     """Something of PyTorch that is wrapped, and can be restored."""
 
+    @abstractmethod
     def restore(self) -> None:
-        raise NotImplementedError
+        """Put the original back."""
 
 
 class WrappedAttribute(Wrapped):

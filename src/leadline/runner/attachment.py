@@ -42,6 +42,8 @@ from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_shard
 
+# Heuristic: steps within which every network that a program trains in turn has its first one.
+MAX_TURNS = 8
 # Heuristic: steps after which an optimizer that has not stepped yet is no longer waited for.
 MAX_FOLLOWED_STEPS = 16
 # Heuristic: backward passes without an optimizer in the process, after which none is expected.
@@ -409,6 +411,8 @@ class Attachment(LoopListener):
         self._mark = len(tape.state.calls)
         used = tape.parameter_ids()
         waiting = [each for each in live_optimizers(used) if id(each) not in self._done] if used else [None]
+        if not waiting and self.steps <= MAX_TURNS:  # another network may have its turn only now
+            waiting = [each for each in live_optimizers() if self._networks.is_new(each)]
         if self.steps >= self._follow_until:
             self._conclude_all()
         if not (waiting or self._gathering) or self.steps >= self._follow_until:
@@ -435,8 +439,13 @@ class Attachment(LoopListener):
             self.seconds = 0.0
 
     def built(self, optimizer: Optimizer) -> None:
-        """Follow the next steps if another network will be trained by this optimizer."""
-        if self.is_resting and not self._is_elsewhere() and self._networks.is_new(optimizer):
+        """Follow the next steps if another network will be trained by this optimizer; a copy is not checked again."""
+        if self._is_elsewhere():
+            return
+        self._done.discard(id(optimizer))  # the id of one that is gone
+        if self._networks.is_copy(optimizer):
+            self._done.add(id(optimizer))
+        elif self.is_resting and self._networks.is_new(optimizer):
             self._tape, self._mark, self._thread, self._group = Tape(), 0, 0, []
             self._follow_until = self.steps + MAX_FOLLOWED_STEPS
             self.follow()

@@ -25,18 +25,27 @@ class TrainedNetworks:
 
     def add(self, optimizers: Sequence[Optimizer]) -> None:
         for optimizer in optimizers:
-            parameters = list(parameters_of([optimizer]))
-            self._ids.update(map(id, parameters))
-            self._shapes.add(tuple(each.shape for each in parameters))
+            self._ids.update(map(id, parameters_of([optimizer])))
+            self._shapes.add(_shapes(optimizer))
 
     def is_new(self, optimizer: Optimizer) -> bool:
-        """Whether an optimizer trains another network, and not a copy of a known one, as inner loops do."""
-        parameters = list(parameters_of([optimizer]))
+        """Whether an optimizer trains another network, and not a copy of a known one."""
         return (
             len(self._shapes) < MAX_NETWORKS
-            and self._ids.isdisjoint(map(id, parameters))
-            and tuple(each.shape for each in parameters) not in self._shapes
+            and self._is_apart(optimizer)
+            and _shapes(optimizer) not in self._shapes
         )
+
+    def is_copy(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer trains a copy of a known network, as inner loops and folds of a validation do."""
+        return self._is_apart(optimizer) and _shapes(optimizer) in self._shapes
+
+    def _is_apart(self, optimizer: Optimizer) -> bool:
+        return self._ids.isdisjoint(map(id, parameters_of([optimizer])))
+
+
+def _shapes(optimizer: Optimizer) -> tuple[torch.Size, ...]:
+    return tuple(each.shape for each in parameters_of([optimizer]))
 
 
 def live_optimizers(parameter_ids: Collection[int] | None = None) -> list[Optimizer]:

@@ -8,7 +8,8 @@ import signal
 import sqlite3
 import time
 from array import array
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -58,8 +59,9 @@ def write_in_tail(writer: Writer, path: Path) -> None:
     wait_for_tail(path, size)
 
 
-def killed_in_tail(path: Path) -> None:
-    """Kill a process that has written some steps to the file and others to the tail."""
+@contextmanager
+def writing_child(path: Path) -> Iterator[int]:
+    """A process that has written some steps to the file and others to the tail, and waits; it is killed at the end."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -68,11 +70,25 @@ def killed_in_tail(path: Path) -> None:
         os.write(writing, b".")
         time.sleep(MAX_WAIT_SECONDS)
         os._exit(0)
-    assert os.read(reading, 1) == b"."
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(reading)
-    os.close(writing)
+    try:
+        assert os.read(reading, 1) == b"."
+        yield child
+    finally:
+        kill(child)
+        os.close(reading)
+        os.close(writing)
+
+
+def kill(child: int) -> None:
+    """Kill the process, and wait for its end; nothing happens if it has ended."""
+    with suppress(ProcessLookupError, ChildProcessError):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def killed_in_tail(path: Path) -> None:
+    with writing_child(path):
+        pass
 
 
 def stored_steps(path: Path) -> list[int]:
@@ -115,20 +131,10 @@ def test_a_reader_sees_what_a_killed_writer_left_in_the_tail_and_changes_nothing
 
 def test_a_reader_that_was_there_before_the_kill_sees_the_tail_too(tmp_path):
     path = tmp_path / "a.leadline"
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        writer = Writer(path, INFO)  # until the end: a writer that nobody holds is closed
-        write_in_tail(writer, path)
-        os.write(writing, b".")
-        time.sleep(MAX_WAIT_SECONDS)
-        os._exit(0)
-    assert os.read(reading, 1) == b"."
-    with Run(path) as run:
+    with writing_child(path) as child, Run(path) as run:
         assert run.state == "writing"
         cursor = run.cursor
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        kill(child)
         assert run.state == "broken off"
         assert run.since(cursor).scalars["loss"][0] == list(range(5, 12))
 
