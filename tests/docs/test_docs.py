@@ -35,6 +35,7 @@ from benchmarks import (
     weightless,
 )
 from benchmarks.agent_policy import __main__ as agent_policy_page
+from benchmarks.field import page as field_page
 from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
 from benchmarks.result_files import fill, load
@@ -79,6 +80,7 @@ PAGES = [
     ("lab-notes/phase.md", "rate_edge", rate_edge.render),
     ("lab-notes/race.md", "race", race.render),
     ("lab-notes/first-hour.md", "first_hour", first_hour_page.render),
+    ("lab-notes/field.md", "field", field_page.render),
     ("lab-notes/wiring.md", "wiring", wiring_page.render),
     ("lab-notes/wiring.md", "wiring_silence", wiring_silence.render),
     (
