@@ -71,6 +71,29 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(busiest) / max(sum(self.load), 1)
 
 
+class MovedAxis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A view whose result has an axis of its input in another place."""
+
+    site: OpSite
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    axis: int
+    """The length of that axis."""
+    is_compared: bool = False
+    """A loss op reads the result, at most in another layout."""
+
+
+class MergedLayers(msgspec.Struct, frozen=True, kw_only=True):
+    """Two layers in a row without a nonlinear function between them."""
+
+    site: OpSite
+    """The call of the second one."""
+    first: str
+    second: str
+    units: int
+    """Units between the two."""
+
+
 class StreamMixing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     r"""Parallel streams that a small matrix mixes in each layer, $X \leftarrow A X + b f(X)$ (hyper-connections)."""
 
@@ -150,6 +173,8 @@ class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     mixings: tuple[StreamMixing, ...] = ()
     angles: tuple[RoundedAngle, ...] = ()
     repeated: tuple[RepeatedModule, ...] = ()
+    moved_axes: tuple[MovedAxis, ...] = ()
+    merged: tuple[MergedLayers, ...] = ()
     frozen: FrozenWeights | None = None
     unwritten: tuple[UnwrittenTensor, ...] | None = None
     """None: not known, because the model could not be built a second time."""

@@ -24,7 +24,8 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Whether all elements of an input are equal (of at least `MIN_TELLING_ELEMENTS` = 8, because the first state of an
     episode may be two zeros), whether some op of the model on the way to the loss reads it, and whether everything
-    that reads it makes zeros of it.
+    that reads it makes zeros of it. A decoder that gets nothing but noise is named, too: no prediction of a loss op is
+    computed from an input then.
 
     ## Why it hurts
     A network whose only input is constant can learn the average answer and nothing else. A loader that returns zeros, a
@@ -50,6 +51,14 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
             + (", and the model has no other input" if alone else ""),
             action="Print one batch of your data loader and correct how it is read.",
             evidence={"constant_inputs": float(len(constant)), "used_inputs": float(len(used))},
+        )
+    if profile.question is not None and not profile.question.reads_inputs:
+        yield Symptom(
+            severity="warning",
+            where="the loss",
+            message="nothing that the loss compares with targets was computed from an input",
+            action="Give the layers before the loss what was computed from the inputs, not noise or constants alone.",
+            evidence={"inputs": float(len(inputs))},
         )
     erased = [(each, each.erased) for each in inputs if each.erased is not None]
     if erased:

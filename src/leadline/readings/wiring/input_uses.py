@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.graph import flow_from
 from leadline.readings.wiring.batch import BatchTensor
-from leadline.readings.wiring.ledger import needed_ops, read_values
+from leadline.readings.wiring.reached import needed_ops, read_values
 from leadline.records import Op, Trace, Value
 from leadline.records.wiring import InputUse, OpSite
 
@@ -52,3 +52,22 @@ def _eraser(trace: Trace, value: int, readers: Mapping[int, Sequence[Op]]) -> Op
             return None
         erasers.append(eraser)
     return erasers[0] if erasers else None
+
+
+def predictions_read_inputs(trace: Trace) -> bool:
+    """Whether anything that a loss op compares, and that a parameter went into, was computed from an input.
+
+    True if there is no such thing. A network that decodes nothing but noise has predictions of this kind.
+    """
+    inputs = {each.id for each in trace.values if each.source == "input"}
+    learned = {each.id for each in trace.values if each.source == "parameter"}
+    is_known = False
+    for op in trace.ops:
+        if op.kind != "loss" or not op.inputs:
+            continue
+        behind = needed_ops(trace, op.inputs[:1])
+        read = {*op.inputs[:1], *(value for index in behind for value in read_values(trace.ops[index]))}
+        if read & inputs:
+            return True
+        is_known = is_known or bool(read & learned)
+    return not (is_known and inputs)
