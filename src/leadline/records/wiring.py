@@ -179,6 +179,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Share of the counted predictions that a step against the gradient moves toward their target."""
     foreign_gradient: float | None = None
     """Change of the gradient at the other samples when the target of one sample changes, relative to its own change."""
+    unbounded_output: tuple[int, ...] | None = None
+    """Shape of an output whose growth lowers the loss faster and faster, without end; None if there is none."""
     broadcast: Broadcast | None = None
     """Where outputs of shape (N, 1) meet targets of shape (N,); None if nowhere."""
     compares_directly: bool = False

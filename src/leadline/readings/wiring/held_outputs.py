@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,11 +27,19 @@ RELATIVE_STEPS = (0.1, 1.0)
 MIN_TURN = 1e-4
 # Heuristic: cosine between a rise of the targets and that of the gradient; 1 for a negated square, near 0 by chance.
 MIN_PUSH = 0.3
+# Heuristic: factors by which an output is enlarged; the last ones are far beyond any minimum.
+ENLARGEMENTS = (1.0, 64.0, 256.0, 1024.0)
+# Derived: from one enlargement to the next by 4, a loss that is linear far out falls by 4 times as much, a quadratic
+# one by 16 times; their geometric mean.
+MIN_ACCELERATION = 8.0
 # Heuristic: share of the turns that is against the step; -1 for a negated square or distance, near 0 for a saddle.
 MIN_CONCAVITY = 0.5
 
 
-def unless_refused(measure: Callable[[Case, Pass], float | None], case: Case, base: Pass) -> float | None:
+T = TypeVar("T")
+
+
+def unless_refused(measure: Callable[[Case, Pass], T | None], case: Case, base: Pass) -> T | None:
     """The measurement; None if the loss refuses other targets or half of the batch.
 
     A loss may also read tensors of its own, which stay as they are. What else the pass says remains true.
@@ -172,6 +182,51 @@ def _is_concave_along(case: Case, base: Pass, place: int, direction: Tensor, siz
         if float(product.abs().sum()) > MIN_TURN * float((before * step).abs().sum()):
             shares.append(float(product.sum() / product.abs().sum()))
     return bool(shares) and max(shares) < -MIN_CONCAVITY
+
+
+def unbounded_output(case: Case, base: Pass) -> tuple[int, ...] | None:
+    """The shape of an output whose growth lowers the loss faster and faster, without end; None if there is none.
+
+    Along a ray, a convex loss cannot fall faster and faster, and one that is bounded below stops to fall. A score that
+    is maximized without a bound, such as that of a critic, falls in proportion, and is left out.
+    """
+    if case.loss is None:
+        return None
+    outputs = [each for each in tensors_in(base.output) if each.is_floating_point()]
+    for place, output in enumerate(outputs):
+        if output.requires_grad and unless_refused(partial(_falls_without_end, place=place), case, base):
+            return tuple(output.shape)
+    return None
+
+
+def _falls_without_end(case: Case, base: Pass, place: int) -> bool:
+    """Whether the loss falls faster than in proportion as one output grows in its own direction, or against it."""
+    return any(_falls_along(case, base, place, sign) for sign in (1, -1))
+
+
+def _falls_along(case: Case, base: Pass, place: int, sign: int) -> bool:
+    first, *losses = [_loss_at(case, base, place, sign * factor) for factor in ENLARGEMENTS]
+    if losses[-1] == -math.inf:
+        return True
+    if not all(map(math.isfinite, (first, *losses))) or losses[-1] >= first - abs(first):
+        return False
+    earlier, later = losses[0] - losses[1], losses[1] - losses[2]
+    return earlier > 0 and later > MIN_ACCELERATION * earlier
+
+
+def _loss_at(case: Case, base: Pass, place: int, factor: float) -> float:
+    """The loss with one of the outputs multiplied by a factor, and all others as they are."""
+    count = -1
+
+    def enlarge(item: Any) -> Any:
+        nonlocal count
+        if not isinstance(item, Tensor):
+            return item
+        count += item.is_floating_point()
+        return item.detach() * factor if item.is_floating_point() and count == place else item.detach()
+
+    with torch.no_grad():
+        return float(find_loss(tree_map(enlarge, base.output), case.loss, case.targets))
 
 
 def whole_over_halves(case: Case, base: Pass) -> float | None:

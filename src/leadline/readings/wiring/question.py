@@ -17,6 +17,7 @@ from leadline.readings.wiring.batch import BatchTensor
 from leadline.readings.wiring.held_outputs import (
     foreign_gradient,
     pull_of_targets,
+    unbounded_output,
     unless_refused,
     whole_over_halves,
 )
@@ -97,6 +98,7 @@ def read_question(
         toward_target=_toward_target(case, base, call, predictions, gradient, axis),
         whole_over_halves=unless_refused(whole_over_halves, case, base),
         foreign_gradient=unless_refused(foreign_gradient, case, base),
+        unbounded_output=unless_refused(unbounded_output, case, base),
         **read,
     )
     return question, used
