@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -44,7 +46,8 @@ def train(model, optimizer, steps, *, schedule=None, make=lambda: torch.randn(16
 
 
 @pytest.fixture
-def attach():
+def attach(monkeypatch):
+    monkeypatch.setattr(gathered_step, "MAX_GATHERING_SECONDS", math.inf)  # however busy the machine is
     attachments = []
 
     def make(work=values_of, **settings):

@@ -97,9 +97,10 @@ def _sees_its_own_position(profile: Profile) -> bool:
 
 
 def _copies(profile: Profile, share: float) -> bool:
-    """Whether every position is asked for its own input, which reaches it past any bottleneck."""
+    """Whether every position is asked for the class that it is given, which reaches it past any bottleneck."""
     probe = profile.dependence.of("future") if profile.dependence else None
-    if probe is None or share < MIN_COPIED_SHARE or not 0 < probe.first < len(probe.moved):
+    has_classes = profile.question is not None and profile.question.classes is not None
+    if probe is None or not has_classes or share < MIN_COPIED_SHARE or not 0 < probe.first < len(probe.moved):
         return False
     others, own = median(probe.moved[: probe.first]), median(probe.moved[probe.first :])
     return own >= MIN_OWN_POSITION_RATIO * others
