@@ -13,6 +13,8 @@ from leadline.runner import gathered_step
 from leadline.runner.attachment import Attachment, RunSettings
 from tests.support.attachments import Ear, step
 
+pytestmark = pytest.mark.long
+
 
 def small_model():
     torch.manual_seed(0)
