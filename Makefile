@@ -1,7 +1,8 @@
 # Each target sets up what it needs from nothing; a machine with Python 3.11, make and a package index is enough.
 #
 #   make demo        a deep network that does not train: why, its repair, and both of them trained
-#   make test        the tests, README example included
+#   make test        the fast tests
+#   make test-long   the tests marked long: they train networks to the end, or start programs
 #   make test-slow   the tests marked slow, with more random examples
 #   make coverage    the tests again, and which branches of the source they take; fails below the share in pyproject.toml
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
@@ -24,13 +25,16 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Many tests start Python: without its compiled files, importing torch takes five seconds instead of one.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test coverage test-slow test-browser lint types format docs dist bench bench-page clean
+.PHONY: demo test test-long coverage test-slow test-browser lint types format docs dist bench bench-page clean
 
 demo: .venv/.ready
 	@$(BIN)/leadline demo
 
 test: .venv/.ready
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'not slow and not browser'
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'not long and not slow and not browser'
+
+test-long: .venv/.ready
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart 0 -m 'long and not slow and not browser'
 
 coverage: .venv/.ready
 	rm -f .coverage .coverage.*

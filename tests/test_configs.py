@@ -9,6 +9,8 @@ import pytest
 import leadline
 from leadline.errors import InputError
 
+pytestmark = pytest.mark.long
+
 pytest.importorskip("transformers")
 
 SMALL = {

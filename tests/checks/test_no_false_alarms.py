@@ -10,6 +10,8 @@ from leadline.case import Case
 from leadline.records.report import Report
 from tests.support.healthy import deep, plain
 
+pytestmark = pytest.mark.long
+
 ZOO = {**plain.HEALTHY, **deep.HEALTHY}
 
 DEEP = (

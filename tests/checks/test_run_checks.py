@@ -100,6 +100,21 @@ def test_a_loss_that_rises_and_comes_back_does_not_diverge():
     assert first("T803", bump) is None
 
 
+@pytest.mark.parametrize(
+    ("last", "severity"),
+    [(-900.0, None), (-1100.0, "error"), (1100.0, None)],  # after losses around 1
+)
+def test_a_loss_falls_without_end_if_it_is_a_thousand_times_below_where_it_began(last, severity):
+    history = scalar_history(64, loss=lambda step: 1.0 if step < 40 else last)
+    found = first("T840", history)
+    assert (found and found.severity) == severity
+
+
+def test_a_score_that_another_network_pays_may_grow_far():
+    history = scalar_history(64, loss=lambda step: 1.0 - 2.0**step, opponents=constant(1.0))
+    assert first("T840", history).severity == "info"
+
+
 def test_the_forecast_of_dying_units_extrapolates_a_straight_line():
     dying = vector_history(401, {"dead": lambda step: [step / 800] * 6}, every=20)
     alert = first("T804", dying)

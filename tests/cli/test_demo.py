@@ -8,6 +8,8 @@ from leadline.records import Recipe
 from leadline.records.report import Report
 from leadline.report.depth import gains
 
+pytestmark = pytest.mark.long
+
 
 def losses(case, steps):
     """The loss before each step of plain training."""

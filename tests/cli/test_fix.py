@@ -19,6 +19,8 @@ from leadline.report.look import Look
 from tests.support import reports as samples
 from tests.support.repairs import outcome, repair
 
+pytestmark = pytest.mark.long
+
 TARGET = """
 import leadline
 from torch import nn

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 GPT2 = {
     "model_type": "gpt2",
     "n_embd": 32,

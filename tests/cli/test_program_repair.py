@@ -14,6 +14,8 @@ from leadline.cli.program_repair import object_to
 from leadline.records import Rehearsal
 from tests.support import reports as samples
 
+pytestmark = pytest.mark.long
+
 PROGRAM = """\
 import torch
 from torch import nn

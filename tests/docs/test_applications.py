@@ -11,6 +11,8 @@ from examples.applications.application import run_application
 from examples.applications.cart_pole import critic_loss, experience
 from examples.applications.vowels import FORMANTS, SAMPLES, SAMPLING_RATE, vowels
 
+pytestmark = pytest.mark.long
+
 QUICK = {"letters": 40, "vowels": 50}
 STORED = load("applications")["cases"]
 

@@ -6,12 +6,16 @@ import re
 import shlex
 import sys
 
+import pytest
+
 from leadline.cli import main
 from leadline.fixes._engine.proofs import CONFIRMATION_LENGTH
 from leadline.fixes._engine.reference import HIDDEN_WIDTH
 from leadline.fixes._engine.trial import MAX_TRIAL_STEPS
 from leadline.report.pages.repair import REACH_NAMES
 from tests.support import ROOT
+
+pytestmark = pytest.mark.long
 
 PAGE = (ROOT / "docs" / "reference" / "fix.md").read_text()
 BLOCK = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)

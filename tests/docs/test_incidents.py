@@ -14,6 +14,8 @@ from benchmarks.result_files import load
 from examples.incidents import ORDER
 from examples.incidents.incident import IncidentResult, find_finding, is_improved, run_incident
 
+pytestmark = pytest.mark.long
+
 SMALLER = {"cloned_encoder_layers": 24, "root_scaled_branches_with_adam": 32, "relu_ended_branches": 40}
 STEPS = {
     "batch_norm_without_skips": 30,

@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 
+import pytest
 from msgspec.structs import replace
 
 from benchmarks import report_picture
@@ -11,6 +12,8 @@ from benchmarks.result_files import load
 from leadline.cli import main
 from tests.support import ROOT
 from tests.support.page_commands import block_commands
+
+pytestmark = pytest.mark.long
 
 PAGE = (ROOT / "docs" / "reference" / "report.md").read_text()
 

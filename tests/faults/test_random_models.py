@@ -27,6 +27,8 @@ from tests.support.faults.graphs import PLANS, Fuse, Plan, Stage, build
 from tests.support.watched_training import remains, unlike
 from tests.support.zoo.plain_run import call, loss_of
 
+pytestmark = pytest.mark.long
+
 SOURCE = str(Path(leadline.__file__).parent)
 SHIELD = shield.__file__
 PROBES = Path(wiring.__file__).parent

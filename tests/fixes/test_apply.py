@@ -16,6 +16,8 @@ from leadline.fixes._engine.repair import repair
 from leadline.records import Edit, Recipe
 from tests.support import toy_fixes as toys
 
+pytestmark = pytest.mark.long
+
 
 def recipe(*edits: Edit, model: str = "Sequential") -> Recipe:
     return Recipe(leadline="0.1.0", model=model, edits=edits)

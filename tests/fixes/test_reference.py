@@ -23,6 +23,8 @@ from leadline.records import Edit
 from tests.support import toy_fixes as toys
 from tests.support.toy_fixes import Clock
 
+pytestmark = pytest.mark.long
+
 COUNT = 60
 
 

@@ -18,6 +18,8 @@ from tests.fixes.test_laws import outputs, proposals
 from tests.support import ROOT
 from tests.support.fix_examples import sick
 
+pytestmark = pytest.mark.long
+
 INSERTING = ["qk-norm", "keel", "peri-norm", "pre-norm", "insert-norm", "add-skips"]
 
 

@@ -26,6 +26,8 @@ from leadline.tracer import trace
 from tests.support import toy_fixes as toys
 from tests.support.toy_fixes import Clock
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def repaired():

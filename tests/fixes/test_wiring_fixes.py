@@ -22,7 +22,7 @@ from leadline.fixes._engine.source_edits import apply_source_edits, edit_source
 from leadline.fixes._engine.verify import make_context
 
 BUDGET = 20
-pytestmark = pytest.mark.filterwarnings("ignore:Using a target size")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:Using a target size")]
 
 
 def batch() -> tuple[Tensor, Tensor]:

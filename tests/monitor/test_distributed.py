@@ -15,9 +15,12 @@ from leadline.monitor.runfile.read import Run
 from tests.support import ROOT
 from tests.support.two_rank_watch import BLOCKS, STEPS, batch, stack
 
-pytestmark = pytest.mark.skipif(
-    not hasattr(torch.cpu.Stream, "record_event"), reason="this torch cannot shard on a CPU"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        not hasattr(torch.cpu.Stream, "record_event"), reason="this torch cannot shard on a CPU"
+    ),
+]
 
 CLOSE = 1e-4  # relative: two processes add up in another order, and AdamW divides by small numbers
 

@@ -25,6 +25,8 @@ from leadline.monitor.loop_calls import EVENTS, LoopListener, is_published, subs
 from leadline.monitor.outer_calls import MIN_QUIET_STEPS
 from tests.support.forks import status_in_child
 
+pytestmark = pytest.mark.long
+
 
 class Notes(LoopListener):
     """Notes the names of events, with what they are about."""

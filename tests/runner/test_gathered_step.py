@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -10,6 +12,8 @@ from torch.nn import functional
 from leadline.runner import gathered_step
 from leadline.runner.attachment import Attachment, RunSettings
 from tests.support.attachments import Ear, step
+
+pytestmark = pytest.mark.long
 
 
 def small_model():
@@ -44,7 +48,8 @@ def train(model, optimizer, steps, *, schedule=None, make=lambda: torch.randn(16
 
 
 @pytest.fixture
-def attach():
+def attach(monkeypatch):
+    monkeypatch.setattr(gathered_step, "MAX_GATHERING_SECONDS", math.inf)  # however busy the machine is
     attachments = []
 
     def make(work=values_of, **settings):

@@ -6,6 +6,8 @@ import pytest
 
 from tests.support.program_runs import own_lines, run_attached, run_plain
 
+pytestmark = pytest.mark.long
+
 FOUND = {
     "classifier": "step 1 of classifier.py: it calls model; Adam steps",
     "language_model": "step 1 of language_model.py: it calls model, 2 micro-batches; AdamW steps",

@@ -14,6 +14,8 @@ from leadline.monitor.runfile import Run
 from tests.support import ROOT
 from tests.support.program_runs import allow_interrupts, own_lines, process_environment, run_python
 
+pytestmark = pytest.mark.long
+
 TRAINS = """
 import os, sys, time
 import torch

@@ -181,8 +181,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names of loss ops whose result is subtracted, and of similarities to a fixed vector that are minimized."""
     terms: int = 0
     """Calls of loss ops that the loss depends on."""
-    unbounded: tuple[int, ...] | None = None
-    """Shape of an output along whose descent the loss falls ever faster; None if there is none."""
     foreign_gradient: float | None = None
     """Change of the gradient at the other samples when the target of one sample changes, relative to its own change."""
     swapped: str = ""
@@ -193,6 +191,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The target of one sample changes the gradient of every sample alike, although each output has its own."""
     has_permuted_targets: bool = False
     """Each target has an effect on exactly one sample, and that is another one."""
+    unbounded_output: tuple[int, ...] | None = None
+    """Shape of an output whose growth lowers the loss faster and faster, without end; None if there is none."""
     broadcast: Broadcast | None = None
     """Where outputs of shape (N, 1) meet targets of shape (N,); None if nowhere."""
     compares_directly: bool = False

@@ -15,6 +15,8 @@ from leadline.errors import InputError
 from leadline.fixes._engine.copy import copy_case
 from leadline.fixes._engine.trial import train_step
 
+pytestmark = pytest.mark.long
+
 
 def net(seed: int = 0) -> nn.Sequential:
     torch.manual_seed(seed)

@@ -19,6 +19,8 @@ from leadline.report.look import Look
 from leadline.report.pages import page_of
 from leadline.report.render.text import render
 
+pytestmark = pytest.mark.long
+
 ABOUT_THE_STEP = ("U5", "R4")
 
 

@@ -283,3 +283,20 @@ def test_a_result_that_is_returned_in_another_output_is_no_forgotten_assignment(
     report = leadline.check(model, X, Y, F.cross_entropy, rehearse=False)
     found = {each.name: each.severity for each in report.findings}
     assert found["discarded-results"] == "info"
+
+
+def test_samples_that_unregistered_batch_norms_mix_are_blamed_on_the_list():
+    class Hidden(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norms, self.head = [nn.BatchNorm1d(8)], nn.Linear(8, 3)
+
+        def forward(self, x):
+            for norm in self.norms:
+                x = norm(x)
+            return self.head(x)
+
+    report = leadline.check(Hidden(), X, Y, F.cross_entropy)
+    causes = {each.code: each.explained_by for each in report.findings}
+    assert causes["D901"] == "D915"
+    assert causes["D915"] == ""

@@ -327,6 +327,39 @@ def test_labels_that_are_rolled_the_wrong_way_ask_for_the_past():
     assert "before it" in found.message
 
 
+class Tagger(nn.Module):
+    """Names the token at each position, from both sides; or from one summary of the sequence, as autoencoders do."""
+
+    def __init__(self, *, has_bottleneck):
+        super().__init__()
+        self.has_bottleneck = has_bottleneck
+        self.embed = nn.Embedding(WORDS, 16)
+        self.reader = nn.GRU(16, 16, batch_first=True, bidirectional=True)
+        self.writer = nn.GRU(32, 16, batch_first=True)
+        self.head = nn.Linear(16, WORDS)
+
+    def forward(self, tokens):
+        states = self.reader(self.embed(tokens))[0]
+        if self.has_bottleneck:
+            states = states.mean(1, keepdim=True).expand(-1, tokens.size(1), -1)
+        return self.head(self.writer(states)[0])
+
+
+@pytest.mark.parametrize(
+    ("has_bottleneck", "masked", "severity"), [(False, 0.0, "error"), (False, 0.3, None), (True, 0.0, "info")]
+)
+def test_a_network_that_is_asked_for_the_tokens_it_reads_copies_them_unless_it_must_compress_or_guess(
+    has_bottleneck, masked, severity
+):
+    torch.manual_seed(0)
+    tokens = torch.randint(1, WORDS, (8, 16))
+    inputs = tokens.masked_fill(torch.rand(tokens.shape) < masked, 0)
+    network = Tagger(has_bottleneck=has_bottleneck)
+    report = leadline.check(network, inputs, tokens, lambda y, t: F.cross_entropy(y.mT, t))
+    found = finding(report, "D907")
+    assert (found and found.severity) in ({severity} if severity else {None, "info"})
+
+
 # Places: what only looks like a mixture is not named.
 
 

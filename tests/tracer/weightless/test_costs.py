@@ -14,6 +14,8 @@ from torch import nn
 import leadline
 from leadline.tracer.process import pause_garbage_collection
 
+pytestmark = pytest.mark.long
+
 PEAK = 2**20  # kB: the gigabyte of the requirements
 STATUS = Path("/proc/self/status")
 SCRIPT = """

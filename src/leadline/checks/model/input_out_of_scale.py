@@ -33,6 +33,7 @@ MIN_RMS = 0.02
         "U503",
         "U504",
         "U505",
+        "U521",
         "U523",
         "U525",
     ),
@@ -46,9 +47,9 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The root mean square of each floating-point input that enters the depth axis. Fires above `MAX_RMS` = 50 and
-    below `MIN_RMS` = 0.02, unless a norm comes before or directly after the first weight layer. A large input is a
-    note, because the checks of the first loss and the first step judge its effect. It is an error if every element
-    of all these inputs is 0, and there are at least `MIN_TELLING_ELEMENTS` = 8.
+    below `MIN_RMS` = 0.02, unless a norm comes before or directly after the first weight layer. Without trial steps a
+    large input is a note, because many networks learn from it all the same. It is an error if every element of all
+    these inputs is 0, and there are at least `MIN_TELLING_ELEMENTS` = 8.
 
     ## Why it hurts
     Initializations preserve the size of a signal; they do not set it. An input of size 100 makes logits of size 100:
@@ -77,7 +78,7 @@ def input_out_of_scale(profile: Profile) -> Iterator[Symptom]:
         if source.normalized or source.ms == 0 or not math.isfinite(rms) or MIN_RMS <= rms <= MAX_RMS:
             continue
         yield Symptom(
-            severity="warning" if rms < MIN_RMS else "info",
+            severity="warning" if rms < MIN_RMS or profile.rehearsal is not None else "info",
             where=source.name,
             message=f"the input `{source.name}` has a root mean square of {rms:.3g} but the first weights expect "
             "about 1",

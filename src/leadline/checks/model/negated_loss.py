@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
@@ -26,10 +25,9 @@ def negated_loss(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     The gradient of the loss at the score of each target, or at each predicted number. A step against it must raise the
-    score, or bring the number closer to its target. Three more things are read from the loss alone, at outputs that are
-    moved by hand: the weight of each loss op in the whole loss, which must not be negative; whether output vectors move
-    away from given vectors however far they go; and whether the loss falls ever faster along its own gradient, as
-    a square or a divergence with the wrong sign does.
+    score, or bring the number closer to its target. Two more things are read from the loss alone: the weight of each
+    loss op in the whole loss, which must not be negative, and whether output vectors move away from given vectors
+    however far they go.
 
     ## Why it hurts
     The optimizer minimizes what should be maximized. The loss falls without bound, and accuracy goes to zero.
@@ -62,13 +60,4 @@ def negated_loss(profile: Profile) -> Iterator[Symptom]:
             f"{'smaller' if question.subtracted[0] == 'cosine_similarity' else 'larger'}",
             action="Turn the sign of this term around (optimizers minimize).",
             evidence={"subtracted": float(len(question.subtracted)), "terms": float(question.terms)},
-        )
-    elif question.unbounded is not None:
-        yield Symptom(
-            severity="warning",
-            where="the loss",
-            message=f"the loss has no minimum: along its gradient at the output of shape {question.unbounded} it falls "
-            "ever faster",
-            action="Look for a square, a distance or a divergence with a minus sign (optimizers minimize).",
-            evidence={"elements": float(math.prod(question.unbounded))},
         )

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from statistics import median
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._wiring_examples import asked
 from leadline.records import Profile, TargetOffset
+
+# Heuristic: how many times as much an output moves with the input of its own position as with those of others. It is 1
+# behind a bottleneck that sums up the sequence, and 4 or more where a position has a way of its own.
+MIN_OWN_POSITION_RATIO = 2.0
+# Heuristic: the share of positions that are asked for their own input; where some inputs are masked, it is smaller.
+MIN_COPIED_SHARE = 0.99
 
 
 def _example(offset: int) -> Profile:
@@ -27,8 +34,10 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
     The target that the loss uses at each position is the class with the most negative gradient. It is compared with the
     input at the same position, at the next ones and at the one before. A language model predicts the next input, at an
     offset of 1. It counts from the last input that a position sees: an encoder-decoder makes the inputs of its decoder
-    from the labels, one position later, so its offset from the labels is 0. An offset of 0 or less from what a position
-    sees is a note in a network that also sees later positions, because that may be an autoencoder.
+    from the labels, one position later, so its offset from the labels is 0. In a network that also sees later
+    positions, an offset of 0 or less from what a position sees is a note if that may be an autoencoder: some inputs are
+    masked, or a change of later inputs moves the outputs before them about as much as their own, as behind a
+    bottleneck.
 
     ## Why it hurts
     With an offset of 0 the network learns to copy what it sees: the loss falls to zero and generation repeats its last
@@ -54,7 +63,7 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
         "its own position" if ahead == 0 else "the position before it" if seen else f"{ahead} positions ahead"
     )
     yield Symptom(
-        severity="info" if seen and not _is_causal(profile) else "error",
+        severity="error" if not seen or _is_causal(profile) or _copies(profile, offset.share) else "info",
         where=offset.input,
         message=f"the loss asks each position for the input of {what}, at {100 * offset.share:.0f} % of "
         f"{offset.positions} positions",
@@ -85,6 +94,16 @@ def _sees_its_own_position(profile: Profile) -> bool:
     """Whether the output at a position changes with the input at that position."""
     probe = profile.dependence.of("future") if profile.dependence else None
     return probe is not None and probe.first < len(probe.moved) and probe.moved[probe.first] > 0
+
+
+def _copies(profile: Profile, share: float) -> bool:
+    """Whether every position is asked for the class that it is given, which reaches it past any bottleneck."""
+    probe = profile.dependence.of("future") if profile.dependence else None
+    has_classes = profile.question is not None and profile.question.classes is not None
+    if probe is None or not has_classes or share < MIN_COPIED_SHARE or not 0 < probe.first < len(probe.moved):
+        return False
+    others, own = median(probe.moved[: probe.first]), median(probe.moved[probe.first :])
+    return own >= MIN_OWN_POSITION_RATIO * others
 
 
 def _is_causal(profile: Profile) -> bool:

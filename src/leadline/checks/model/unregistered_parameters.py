@@ -13,6 +13,7 @@ from leadline.records import Profile, UnregisteredTensor
     code="D915",
     name="unregistered-parameters",
     since="0.1.0",
+    explains=("D901",),  # batch norms that are not registered stay in training mode
     sick=ledger_with(learner(), unregistered=(UnregisteredTensor(shape=(64, 64), site=SITE),)),
     healthy=ledger_with(learner()),
 )
@@ -25,7 +26,8 @@ def unregistered_parameters(profile: Profile) -> Iterator[Symptom]:
 
     ## Why it hurts
     Modules in a plain Python list or dict are invisible to `model.parameters()`, `state_dict()` and `.to(device)`. They
-    stay at their random values, are not saved, and are not moved.
+    stay at their random values, are not saved, and are not moved. `eval()` does not reach them either: their dropout
+    goes on, and their batch norms mix the samples of an evaluation.
 
     ## When it is wrong
     A learnable part of the loss that its own optimizer holds is not reported if that optimizer is given, too.

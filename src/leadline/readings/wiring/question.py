@@ -101,7 +101,7 @@ def read_question(
         foreign_gradient=unless_refused(foreign_gradient, case, base),
         has_shared_targets=bool(unless_refused(has_shared_targets, case, base)),
         has_permuted_targets=bool(unless_refused(meets_other_targets, case, base)),
-        unbounded=unless_refused(unbounded_output, case, base),
+        unbounded_output=unless_refused(unbounded_output, case, base),
         **read,
     )
     return question, used

@@ -5,16 +5,20 @@ The outputs of a pass are held fixed or moved by hand, so no pass of the model i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from leadline.case import Case
 from leadline.readings.wiring.batch import PERTURBATION_SEED, replace_tensors
 from leadline.readings.wiring.held_outputs import hold_outputs, unless_refused
+from leadline.tracer.inputs import find_loss
 from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
 
@@ -35,10 +39,11 @@ MIN_SAMPLES = 8
 MAX_SHARE_TOWARD = 0.1
 # Heuristic: steps over the size of the outputs; a loss with a minimum rises before the last one.
 LONG_STEPS = (0.1, 1.0, 10.0, 100.0)
-# Derived: between the last two steps a linear fall grows tenfold and a square a hundredfold; this is between them.
-MIN_FALL_RATIO = 30.0
-# Heuristic: share of the samples that fall ever faster; a policy gradient has it where the advantage is negative.
-MIN_FALLING_SHARE = 0.9
+# Heuristic: factors by which an output is enlarged; the last ones are far beyond any minimum.
+ENLARGEMENTS = (1.0, 64.0, 256.0, 1024.0)
+# Derived: from one enlargement to the next by 4, a loss that is linear far out falls by 4 times as much, a quadratic
+# one by 16 times; their geometric mean.
+MIN_ACCELERATION = 8.0
 # Derived: weights of one term are equal, apart from rounding; advantages and class weights are not.
 MAX_WEIGHT_SPREAD = 1e-3
 
@@ -210,37 +215,6 @@ def _falls(case: Case, base: Pass, place: int, direction: Tensor) -> bool:
     return all(later < earlier for earlier, later in pairwise(losses))
 
 
-def unbounded_output(case: Case, base: Pass) -> tuple[int, ...] | None:
-    """The shape of an output along whose descent the loss falls ever faster, for nearly all samples; None if none.
-
-    A square with the wrong sign does that. A loss with a linear fall may be meant: a critic's, or that of a policy.
-    """
-    if case.loss is None:
-        return None
-    outputs = [each for each in tensors_in(base.output) if each.is_floating_point()]
-    gradients = hold_outputs(case, base.output, case.targets).gradients
-    for place, gradient in enumerate(gradients):
-        if not outputs[place].requires_grad or gradient.dim() == 0 or len(gradient) < MIN_SAMPLES:
-            continue
-        if not bool((gradient != 0).any()):
-            continue
-        steps = unless_refused(partial(_descent, place=place, gradient=gradient), case, base)
-        if steps is not None and _falls_ever_faster(steps, gradient):
-            return tuple(gradient.shape)
-    return None
-
-
-def _falls_ever_faster(steps: list[tuple[float, Tensor]], gradient: Tensor) -> bool:
-    falls = [steps[0][0] - loss for loss, _ in steps[1:]]
-    if min(falls) <= 0 or falls[-1] < MIN_FALL_RATIO * falls[-2]:
-        return False
-    sizes = [
-        each.flatten(1).norm(dim=1) if each.dim() > 1 else each.abs() for each in (gradient, steps[-1][1])
-    ]
-    counted = sizes[0] > 0
-    return float((sizes[1] > 2 * sizes[0])[counted].double().mean()) >= MIN_FALLING_SHARE
-
-
 def _descent(case: Case, base: Pass, place: int, gradient: Tensor) -> list[tuple[float, Tensor]]:
     """Loss and gradient of one output at the pass and after ever longer steps against its gradient there."""
     output = [each for each in tensors_in(base.output) if each.is_floating_point()][place]
@@ -251,3 +225,48 @@ def _descent(case: Case, base: Pass, place: int, gradient: Tensor) -> list[tuple
         held = hold_outputs(case, base.output, case.targets, {place: factor * unit})
         found.append((held.loss, held.gradients[place]))
     return found
+
+
+def unbounded_output(case: Case, base: Pass) -> tuple[int, ...] | None:
+    """The shape of an output whose growth lowers the loss faster and faster, without end; None if there is none.
+
+    Along a ray, a convex loss cannot fall faster and faster, and one that is bounded below stops to fall. A score that
+    is maximized without a bound, such as that of a critic, falls in proportion, and is left out.
+    """
+    if case.loss is None:
+        return None
+    outputs = [each for each in tensors_in(base.output) if each.is_floating_point()]
+    for place, output in enumerate(outputs):
+        if output.requires_grad and unless_refused(partial(_falls_without_end, place=place), case, base):
+            return tuple(output.shape)
+    return None
+
+
+def _falls_without_end(case: Case, base: Pass, place: int) -> bool:
+    """Whether the loss falls faster than in proportion as one output grows in its own direction, or against it."""
+    return any(_falls_along(case, base, place, sign) for sign in (1, -1))
+
+
+def _falls_along(case: Case, base: Pass, place: int, sign: int) -> bool:
+    first, *losses = [_loss_at(case, base, place, sign * factor) for factor in ENLARGEMENTS]
+    if losses[-1] == -math.inf:
+        return True
+    if not all(map(math.isfinite, (first, *losses))) or losses[-1] >= first - abs(first):
+        return False
+    earlier, later = losses[0] - losses[1], losses[1] - losses[2]
+    return earlier > 0 and later > MIN_ACCELERATION * earlier
+
+
+def _loss_at(case: Case, base: Pass, place: int, factor: float) -> float:
+    """The loss with one of the outputs multiplied by a factor, and all others as they are."""
+    count = -1
+
+    def enlarge(item: Any) -> Any:
+        nonlocal count
+        if not isinstance(item, Tensor):
+            return item
+        count += item.is_floating_point()
+        return item.detach() * factor if item.is_floating_point() and count == place else item.detach()
+
+    with torch.no_grad():
+        return float(find_loss(tree_map(enlarge, base.output), case.loss, case.targets))

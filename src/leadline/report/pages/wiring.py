@@ -59,16 +59,23 @@ def _answers(dependence: Dependence | None, question: Question | None) -> Iterat
     if "sample" in probes:
         yield "samples are mixed" if probes["sample"].forbidden else "samples stay apart"
     if question is not None and question.offset is not None:
-        ahead = question.offset.offset
-        yield (
-            "targets are the next inputs" if ahead == 1 else f"targets are the inputs {ahead} positions ahead"
-        )
+        yield _targets(question.offset.offset)
     if "future" in probes:
-        yield "answers are visible" if probes["future"].forbidden else "no answer is visible"
+        is_copy = question is not None and question.offset is not None and question.offset.offset == 0
+        if probes["future"].forbidden:
+            yield "answers are visible"
+        elif not is_copy:
+            yield "no answer is visible"
     if "padding" in probes:
         yield "padding leaks" if probes["padding"].forbidden else "padding is masked"
     if question is not None and question.toward_target is not None:
         yield "the loss rewards the targets" if question.toward_target > 0.5 else "the loss is negated"
+
+
+def _targets(ahead: int) -> str:
+    if ahead == 0:
+        return "targets are the inputs themselves"
+    return "targets are the next inputs" if ahead == 1 else f"targets are the inputs {ahead} positions ahead"
 
 
 def _question_facts(question: Question) -> FactList:
