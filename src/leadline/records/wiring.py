@@ -10,8 +10,9 @@ from leadline.records.trace import Source
 
 # Dependence: change part of the inputs, run again, and see which outputs change.
 
-PerturbationKind = Literal["sample", "future", "past", "order", "padding"]
-"""What was changed: every second sample; all positions from one on; all before the last; their order; padded ones."""
+PerturbationKind = Literal["sample", "future", "past", "order", "padding", "rest"]
+"""What was changed: every second sample; all positions from one on; all before the last; their order; padded ones; all
+but the first or the last one, where outputs have no positions."""
 
 
 class OpSite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -154,6 +154,20 @@ def test_rows_of_few_others_are_no_causal_sequence():
     assert found["mixed-samples"] == "error"
 
 
+# Which positions are read.
+
+
+@pytest.mark.parametrize("position", [0, -1])
+def test_a_recurrent_layer_that_is_read_at_its_first_step_reads_one_position(position: int):
+    def forward(self: Function, x: Tensor) -> Tensor:
+        return self.out(self.rnn(x)[0][:, position])
+
+    model = Function(forward, rnn=nn.GRU(WIDTH, 16, batch_first=True), out=nn.Linear(16, 3))
+    targets = torch.randint(0, 3, (SAMPLES,))
+    found = severities(model, torch.randn(SAMPLES, 10, WIDTH), targets, F.cross_entropy)
+    assert ("unused-past" in found) == (position == 0)
+
+
 # Padding that nobody declares.
 
 

@@ -21,7 +21,8 @@ def unused_past(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     In a sequence whose targets are its own later inputs, all inputs before the last position are replaced. The output
-    at the last position must change.
+    at the last position must change. Where outputs have no positions, all positions but the first are replaced, and all
+    but the last: some output must change in both cases.
 
     ## Why it hurts
     The network can learn only which token follows which. Its mask is inverted, its attention or recurrence is dead, or
@@ -44,3 +45,19 @@ def unused_past(profile: Profile) -> Iterator[Symptom]:
             action="Check the direction of the attention mask, and that state or attention output is really used.",
             evidence={"positions_changed": float(probe.last + 1)},
         )
+    rest = [
+        each
+        for each in (profile.dependence.perturbations if profile.dependence else ())
+        if each.kind == "rest"
+    ]
+    for each in rest:
+        if each.largest == 0 and any(other.largest > 0 for other in rest) and not opens_later:
+            kept = "first" if each.first > 0 else "last"
+            yield Symptom(
+                severity="warning",
+                where="the model",
+                message=f"replacing all positions of {each.input} but the {kept} changes no output: only one of "
+                f"{each.last - each.first + 2} positions is read",
+                action="Check which position the output is taken from, and that state or attention reaches it.",
+                evidence={"positions_changed": float(each.last - each.first + 1)},
+            )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -33,16 +33,17 @@ from leadline.readings.wiring.output_changes import (
     noise_between,
     reversed_samples,
 )
-from leadline.readings.wiring.places import PassComparison
 from leadline.readings.wiring.probe_passes import (
     MIN_OVER_NOISE,
     NotProbedError,
     PassOutcome,
     ProbePasses,
     RefusedBatchError,
+    SampleBatch,
     compare,
     outcome_of,
     own_error,
+    perturbation_inside,
 )
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
@@ -110,6 +111,8 @@ class _Probes(ProbePasses):
             if layout.offset is not None:
                 self._probe("what each position sees", self._probe_positions, layout)
             self._probe("whether padding is masked", self._probe_padding, layout)
+            if layout.offset is None:
+                self._probe("which positions are read", self._probe_rest, layout)
         dependence = Dependence(
             passes=self.runner.made,
             noise=self.noise,
@@ -158,7 +161,7 @@ class _Probes(ProbePasses):
         self._refuse_graphs(layout, samples)
         data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
         targets = _with_samples(self.case.targets, samples, axis)
-        every = _SampleBatch(
+        every = SampleBatch(
             base=self.base,
             data={id(each.tensor): each.tensor for each in data},
             masks={id(each.tensor): each.tensor for each in layout.tensors if each.is_mask},
@@ -181,7 +184,7 @@ class _Probes(ProbePasses):
             raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
         self.perturbations.append(self._perturb_twice(fewer, layout, 0))
 
-    def _without_last_sample(self, every: _SampleBatch, axis: int) -> _SampleBatch | None:
+    def _without_last_sample(self, every: SampleBatch, axis: int) -> SampleBatch | None:
         """The batch without its last sample; None if the model refuses it, because an input connects samples.
 
         An input with as many positions as samples then no longer looks like one that does. Outputs that have as many
@@ -201,10 +204,10 @@ class _Probes(ProbePasses):
             if [each.shape for each in base.outputs] == [each.shape for each in self.base.outputs]:
                 return every
             data, masks = narrowed(every.data), narrowed(every.masks)
-            return _SampleBatch(base=base, data=data, masks=masks, others=changed, samples=every.samples - 1)
+            return SampleBatch(base=base, data=data, masks=masks, others=changed, samples=every.samples - 1)
         return None
 
-    def _perturb_twice(self, batch: _SampleBatch, layout: BatchLayout, first: int) -> Perturbation:
+    def _perturb_twice(self, batch: SampleBatch, layout: BatchLayout, first: int) -> Perturbation:
         """Change every second sample, beginning with `first`; if the others stay as they were, change those instead."""
         axis = layout.sample_axis or 0
         found = self._perturb_samples(batch, range(first, batch.samples, 2), axis)
@@ -213,7 +216,7 @@ class _Probes(ProbePasses):
         return self._perturb_in_reverse(batch, layout, range(1 - first, batch.samples, 2))
 
     def _perturb_in_reverse(
-        self, batch: _SampleBatch, layout: BatchLayout, redrawn: Sequence[int]
+        self, batch: SampleBatch, layout: BatchLayout, redrawn: Sequence[int]
     ) -> Perturbation:
         """Change these samples and turn the order of all around: what stays must not notice either.
 
@@ -265,7 +268,7 @@ class _Probes(ProbePasses):
 
     def _perturb_samples(
         self,
-        batch: _SampleBatch,
+        batch: SampleBatch,
         redrawn: Sequence[int],
         axis: int,
         masks: Mapping[int, Tensor] = MappingProxyType({}),
@@ -280,7 +283,7 @@ class _Probes(ProbePasses):
         if other is None:
             raise NotProbedError("all samples of the batch are equal")
         if not base.outputs:
-            return _perturbation_inside(compare(base, other, samples, redrawn), base.roots, redrawn)
+            return perturbation_inside(compare(base, other, samples, redrawn), base.roots, redrawn)
         moved = self.moved(base, other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
         pairs = list(zip(base.outputs, other.outputs, strict=False))
@@ -376,6 +379,31 @@ class _Probes(ProbePasses):
             )
         )
 
+    # Sequences without positions in the outputs: all positions but one are changed.
+
+    def _probe_rest(self, layout: BatchLayout) -> None:
+        source = next((each for each in layout.tensors if _is_sequence(each)), None)
+        if source is None or any(source.tensor.size(1) in each.shape[1:] for each in self.base.outputs):
+            return
+        last = source.tensor.size(1) - 1
+        for span in ((1, last), (0, last - 1)):
+            if self.runner.made >= MAX_PASSES or not self.base.outputs:
+                return
+            change = partial(redraw_positions, axis=1, span=span)
+            other = self.run_changed(
+                {id(source.tensor): source.tensor},
+                1,
+                lambda each, free, change=change: change(each, free=free),
+            )
+            if other is None:
+                return
+            moved = self.moved(self.base, other, len(source.tensor), 0, MIN_OVER_NOISE * self.noise)
+            self.perturbations.append(
+                Perturbation(
+                    kind="rest", input=source.name, first=span[0], last=span[1], moved=moved, by_sample=True
+                )
+            )
+
     # Padded positions, where a mask is given.
 
     def _probe_padding(self, layout: BatchLayout) -> None:
@@ -438,52 +466,15 @@ class _Probes(ProbePasses):
         return compare(self.base, other, positions, earlier).reaches(self.base.roots, positions - 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SampleBatch:
-    """Tensors that have an axis of samples, by the `id` of the original, and the outcome of a pass on them."""
-
-    base: PassOutcome
-    data: Mapping[int, Tensor]
-    """Inputs that carry a signal."""
-    masks: Mapping[int, Tensor]
-    others: Mapping[int, Tensor]
-    """All inputs and targets with samples."""
-    samples: int
-
-    def redrawn_masks(self, redrawn: Sequence[int], axis: int) -> dict[int, Tensor]:
-        """The masks, in which each of these samples has that of the sample before it: a valid mask as a whole."""
-        changed = {key: each.clone() for key, each in self.masks.items()}
-        for key, mask in self.masks.items():
-            for sample in redrawn:
-                changed[key].select(axis, sample).copy_(mask.select(axis, sample - 1))
-        return changed
-
-
-def _perturbation_inside(
-    comparison: PassComparison, roots: Sequence[int], redrawn: Sequence[int]
-) -> Perturbation:
-    """The change of samples, seen at an op that puts elements of some samples into others."""
-    found = comparison.find_transfer(roots)
-    if found is None:
-        raise NotProbedError("the model returns nothing but its loss, which may compare samples")
-    site, reached = found
-    forbidden = tuple(
-        index for index, is_reached in enumerate(reached) if is_reached and index not in redrawn
-    )
-    return Perturbation(
-        kind="sample",
-        first=redrawn[0],
-        last=redrawn[-1],
-        changed=len(redrawn),
-        moved=tuple(map(float, reached)),
-        forbidden=forbidden,
-        site=site,
-    )
-
-
 def _with_samples(tree: Any, samples: int, axis: int) -> list[Tensor]:
     """The tensors that have the axis of samples."""
     return [each for each in tensors_in(tree) if each.dim() > axis and each.size(axis) == samples]
+
+
+def _is_sequence(each: BatchTensor) -> bool:
+    """Whether an input may hold positions along its second axis: vectors, or tokens."""
+    dimensions = 2 if each.is_tokens else 3
+    return not each.is_mask and each.tensor.dim() == dimensions and each.tensor.size(1) >= MIN_POSITIONS
 
 
 def _is_square(tensor: Tensor, samples: int) -> bool:

@@ -119,7 +119,7 @@ def has_shared_targets(case: Case, base: Pass) -> bool | None:
     if not isinstance(target, Tensor) or not target.is_floating_point() or target.dim() == 0:
         return None
     for change in _changes_of_gradient(case, base, target, len(target) // 2):
-        if change.numel() == target.numel() and len(change) == len(target) > MIN_ORDERED:
+        if change.numel() % target.numel() == 0 and len(change) == len(target) > MIN_ORDERED:
             moves = change.reshape(len(change), -1).abs().amax(1)
             if bool(moves.max() > 0) and bool(moves.max() - moves.min() <= MAX_MOVE_SPREAD * moves.max()):
                 return True
