@@ -24,6 +24,8 @@ class AttentionProduct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """A factor, a temperature or a bounded function acts on queries, keys or logits."""
     is_normalized: bool = False
     """Queries or keys come from a norm."""
+    factor: float = 1.0
+    """The product of the numbers by which queries, keys and logits are multiplied."""
 
     @property
     def independence(self) -> float:

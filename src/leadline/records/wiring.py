@@ -95,6 +95,16 @@ class Dependence(msgspec.Struct, frozen=True, kw_only=True):
     padding_counted: int = 0
     """Predictions at padded positions whose target the loss counts."""
 
+    @property
+    def lone_readings(self) -> tuple[Perturbation, ...]:
+        """The perturbations of all positions but one that moved nothing, while that one does."""
+        rest = [each for each in self.perturbations if each.kind == "rest"]
+        return tuple(each for each in rest if each.largest == 0 and any(other.largest > 0 for other in rest))
+
+    def axes_of(self, name: str) -> int:
+        """The number of axes of an input."""
+        return next((len(each.shape) for each in self.inputs if each.name == name), 0)
+
     def of(self, kind: PerturbationKind) -> Perturbation | None:
         """Return the perturbation of this kind; None if it was not made."""
         return next((each for each in self.perturbations if each.kind == kind), None)

@@ -25,7 +25,8 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
     Whether all elements of an input are equal (of at least `MIN_TELLING_ELEMENTS` = 8, because the first state of an
     episode may be two zeros), whether some op of the model on the way to the loss reads it, and whether everything
     that reads it makes zeros of it. A decoder that gets nothing but noise is named, too: no prediction of a loss op is
-    computed from an input then.
+    computed from an input then. Of inputs with several columns, all but the first and all but the last are replaced: an
+    output must change in both cases.
 
     ## Why it hurts
     A network whose only input is constant can learn the average answer and nothing else. A loader that returns zeros, a
@@ -72,6 +73,17 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
             source=site.source,
             evidence={"erased_inputs": float(len(erased))},
         )
+    for lone in profile.dependence.lone_readings if profile.dependence else ():
+        opens_later = profile.ledger is not None and profile.ledger.has_gates
+        if profile.dependence is not None and profile.dependence.axes_of(lone.input) == 2 and not opens_later:
+            yield Symptom(
+                severity="warning",
+                where=lone.input,
+                message=f"only one of {lone.last - lone.first + 2} columns of {lone.input} is read, the "
+                f"{'first' if lone.first else 'last'}: replacing all others changes no output",
+                action="Look at the index by which the model takes columns apart.",
+                evidence={"columns_changed": float(lone.last - lone.first + 1)},
+            )
     unused = [each for each in inputs if not each.used and not each.constant]
     if unused and used:
         yield Symptom(

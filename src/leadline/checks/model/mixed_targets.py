@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check, in_op
@@ -135,6 +136,10 @@ def _is_broadcast(question: Question) -> bool:
     shape, targets = question.predictions, question.targets
     if _asks_for_classes(question) or targets is None or len(shape) == len(targets):
         return False
+    if math.prod(shape) < math.prod(
+        targets
+    ):  # each prediction meets several targets, such as (N,) against (N, N)
+        return True
     return tuple(size for size in shape if size != 1) == tuple(size for size in targets if size != 1)
 
 

@@ -57,7 +57,7 @@ def unreachable_targets(profile: Profile) -> Iterator[Symptom]:
         message=f"{100 * reach.outside:.0f} % of the targets cannot be reached: the outputs are {ends}"
         f"{in_op(reach.site)}",
         action="Bring the targets between 0 and 1: labels of -1 and 1 become `(targets + 1) / 2`."
-        if reach.site.op.startswith("binary_cross_entropy")
+        if (reach.low, reach.high) == (0.0, 1.0)
         else f"Delete the {reach.site.op} after the last layer, or scale the targets into its range.",
         source=reach.site.source,
         evidence={"outside": reach.outside},

@@ -45,19 +45,14 @@ def unused_past(profile: Profile) -> Iterator[Symptom]:
             action="Check the direction of the attention mask, and that state or attention output is really used.",
             evidence={"positions_changed": float(probe.last + 1)},
         )
-    rest = [
-        each
-        for each in (profile.dependence.perturbations if profile.dependence else ())
-        if each.kind == "rest"
-    ]
-    for each in rest:
-        if each.largest == 0 and any(other.largest > 0 for other in rest) and not opens_later:
-            kept = "first" if each.first > 0 else "last"
+    lone = profile.dependence.lone_readings if profile.dependence else ()
+    for each in lone:
+        if profile.dependence is not None and profile.dependence.axes_of(each.input) > 2 and not opens_later:
             yield Symptom(
                 severity="warning",
                 where="the model",
-                message=f"replacing all positions of {each.input} but the {kept} changes no output: only one of "
-                f"{each.last - each.first + 2} positions is read",
+                message=f"replacing all positions of {each.input} but the {'first' if each.first else 'last'} changes "
+                f"no output: only one of {each.last - each.first + 2} positions is read",
                 action="Check which position the output is taken from, and that state or attention reaches it.",
                 evidence={"positions_changed": float(each.last - each.first + 1)},
             )

@@ -61,6 +61,8 @@ from leadline.tracer.values import tensors_in
 MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
+# Heuristic: of two columns, one may be meant for something else.
+MIN_COLUMNS = 3
 # Derived: what the documentation promises.
 MAX_PASSES = 8
 # Heuristic: relative change by another order of the samples; kernels add up in another order then, and what depends on
@@ -382,25 +384,27 @@ class _Probes(ProbePasses):
     # Sequences without positions in the outputs: all positions but one are changed.
 
     def _probe_rest(self, layout: BatchLayout) -> None:
-        source = next((each for each in layout.tensors if _is_sequence(each)), None)
+        source = next((each for each in layout.tensors if _may_be_sequence(each)), None)
         if source is None or any(source.tensor.size(1) in each.shape[1:] for each in self.base.outputs):
             return
         last = source.tensor.size(1) - 1
-        for span in ((1, last), (0, last - 1)):
+        for kept in (0, last):
             if self.runner.made >= MAX_PASSES or not self.base.outputs:
                 return
-            change = partial(redraw_positions, axis=1, span=span)
             other = self.run_changed(
                 {id(source.tensor): source.tensor},
                 1,
-                lambda each, free, change=change: change(each, free=free),
+                lambda each, free, kept=kept: redraw_samples(
+                    each, 0, range(len(each)), free & ~_only(kept, free)
+                ),
             )
             if other is None:
                 return
             moved = self.moved(self.base, other, len(source.tensor), 0, MIN_OVER_NOISE * self.noise)
+            first, end = (1, last) if kept == 0 else (0, last - 1)
             self.perturbations.append(
                 Perturbation(
-                    kind="rest", input=source.name, first=span[0], last=span[1], moved=moved, by_sample=True
+                    kind="rest", input=source.name, first=first, last=end, moved=moved, by_sample=True
                 )
             )
 
@@ -471,10 +475,15 @@ def _with_samples(tree: Any, samples: int, axis: int) -> list[Tensor]:
     return [each for each in tensors_in(tree) if each.dim() > axis and each.size(axis) == samples]
 
 
-def _is_sequence(each: BatchTensor) -> bool:
-    """Whether an input may hold positions along its second axis: vectors, or tokens."""
-    dimensions = 2 if each.is_tokens else 3
-    return not each.is_mask and each.tensor.dim() == dimensions and each.tensor.size(1) >= MIN_POSITIONS
+def _may_be_sequence(each: BatchTensor) -> bool:
+    """Whether an input has several positions or columns along its second axis."""
+    is_shaped = each.tensor.dim() == 2 or (each.tensor.dim() == 3 and not each.is_tokens)
+    return is_shaped and not each.is_mask and each.tensor.size(1) >= MIN_COLUMNS
+
+
+def _only(index: int, like: Tensor) -> Tensor:
+    """A mask that is true at one index."""
+    return torch.arange(len(like), device=like.device) == index
 
 
 def _is_square(tensor: Tensor, samples: int) -> bool:

@@ -169,16 +169,20 @@ def _foreign_share(change: Tensor, axis: int, sample: int) -> float | None:
 
 def whole_over_halves(case: Case, base: Pass) -> float | None:
     """The loss of the batch over the mean of the losses of its halves; None if outputs or targets cannot be split."""
-    output, targets = base.output, case.targets
-    if case.loss is None or not isinstance(output, Tensor) or not isinstance(targets, Tensor):
+    given = [each for each in tensors_in(case.targets) if each.dim()]
+    size = len(given[0]) if given else 0
+    tensors = [each for each in (*tensors_in(base.output), *given) if each.dim()]
+    if case.loss is None or size < 2 or size % 2 or any(len(each) != size for each in tensors):
         return None
-    size = len(targets) if targets.dim() else 0
-    if size < 2 or size % 2 or output.dim() == 0 or len(output) != size:
-        return None
-    half = size // 2
-    halves = [
-        float(find_loss(output.detach()[part], case.loss, targets[part]))
-        for part in (slice(half), slice(half, None))
+
+    def half(tree: Any, part: slice) -> Any:
+        return tree_map(
+            lambda item: item.detach()[part] if isinstance(item, Tensor) and item.dim() else item, tree
+        )
+
+    parts = (slice(size // 2), slice(size // 2, None))
+    losses = [
+        float(find_loss(half(base.output, part), case.loss, half(case.targets, part))) for part in parts
     ]
-    mean = sum(halves) / 2
+    mean = sum(losses) / 2
     return float(base.loss.detach()) / mean if mean else None

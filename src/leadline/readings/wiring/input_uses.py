@@ -12,6 +12,11 @@ from leadline.readings.wiring.reached import needed_ops, read_values
 from leadline.records import Op, Trace, Value
 from leadline.records.wiring import InputUse, OpSite
 
+# Kinds of ops that work on single elements or move them.
+ELEMENTWISE_KINDS = LAYOUT_KINDS | {"scale", "add", "bias", "pointwise", None}
+# Heuristic: ops between an input and the one that erases it.
+MAX_DEPTH = 8
+
 
 def read_input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputUse, ...]:
     """One record per input. What only the loss reads, beside the model, is not used by the model."""
@@ -38,16 +43,21 @@ def _use(
     )
 
 
-def _eraser(trace: Trace, value: int, readers: Mapping[int, Sequence[Op]]) -> Op | None:
-    """The first op that makes zeros of the value, if all ops that read it do; those with parameters may open later."""
+def _eraser(trace: Trace, value: int, readers: Mapping[int, Sequence[Op]], depth: int = 0) -> Op | None:
+    """The first op that makes zeros of the value, if all ways from it end there; those with parameters may open later.
+
+    Ops on single elements are followed, because a division of integers may stand between a factor and a cast.
+    """
     erasers = []
     for op in readers.get(value, ()):
-        if op.kind in LAYOUT_KINDS:
-            eraser = _eraser(trace, op.outputs[0], readers)
-        else:
-            measured = trace.values[op.outputs[0]].forward
-            is_zero = measured is not None and measured.ms == 0 and measured.count > 1
-            eraser = op if is_zero and not op.params else None
+        measured = trace.values[op.outputs[0]].forward
+        eraser = None
+        if measured is not None and measured.ms == 0 and measured.count > 1 and op.kind not in LAYOUT_KINDS:
+            eraser = op if not op.params else None
+        elif op.kind in ELEMENTWISE_KINDS and not op.params and depth < MAX_DEPTH:
+            eraser = _eraser(trace, op.outputs[0], readers, depth + 1)
+            is_cast_of_zeros = measured is not None and measured.ms == 0 and op.kind in LAYOUT_KINDS
+            eraser = op if eraser is None and is_cast_of_zeros and depth else eraser
         if eraser is None:
             return None
         erasers.append(eraser)

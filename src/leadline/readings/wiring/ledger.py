@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -35,6 +36,8 @@ from leadline.tracer.cuts import values_after
 # Kinds of ops that take a parameter apart or write it differently, and kinds that add a vector to what they compute.
 REARRANGING_KINDS = frozenset({"layout", "cast", "select", "join"})
 BIASED_KINDS = frozenset({"weight", "recurrent", "bias"})
+# Kinds of ops that add up the terms of a loss, with their weights.
+SUMMING_KINDS = LAYOUT_KINDS | {"add", "bias", "scale"}
 
 
 def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | None) -> Ledger:
@@ -333,11 +336,29 @@ def _constant_terms(trace: Trace, needed: Collection[int]) -> Iterator[OpSite]:
         leaf.value for leaf in trace.unregistered
     ]
     learned = {*sources}
-    for op in trace.ops:  # behind a cut nothing learns
+    for op in trace.ops:  # behind a cut nothing learns, and indices have no gradient
         if op.cut is None and learned & {*op.inputs}:
-            learned |= {*op.outputs}
+            learned |= {value for value in op.outputs if trace.values[value].floating}
     if trace.loss_value not in learned:
         return  # nothing of the loss learns: the graph is cut, which other checks say
     for op in trace.ops:
         if op.kind == "loss" and op.index in needed and not learned & {*op.inputs}:
             yield site_of(op)
+    computed = values_after(trace, sources)
+    for op in _added_terms(trace):
+        if op.kind != "loss" and computed & {*op.outputs} and not learned & {*op.outputs}:
+            yield site_of(op)
+
+
+def _added_terms(trace: Trace) -> Iterator[Op]:
+    """The ops that computed the terms of which the loss is the sum."""
+    makers = {value: op for op in trace.ops for value in op.outputs}
+    pending = [] if trace.loss_value is None else [trace.loss_value]
+    while pending:
+        op = makers.get(pending.pop())
+        if op is None:
+            continue
+        if op.kind in SUMMING_KINDS and all(math.prod(trace.values[each].shape) == 1 for each in op.inputs):
+            pending += op.inputs
+        else:
+            yield op

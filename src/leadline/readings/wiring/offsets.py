@@ -115,12 +115,16 @@ def count_declared_padding(trace: Trace, used: UsedTargets | None, inputs: Seque
             or each.tensor.dim() != 2
         ):
             continue
-        for padding in declared | _tokens_at_ends(each.tensor):
-            is_padding = each.tensor == padding
-            ends = [is_padding.long().cumprod(1), is_padding.flip(1).long().cumprod(1).flip(1)]
-            asked = (sum(ends) > 0) & (used.values == padding) & used.counted
-            if int(asked.sum()) >= MIN_TELLING_ELEMENTS:
-                return int(asked.sum())
+        for turn in (False, True):  # positions are along the second axis, or the first
+            tokens, values, counted = (
+                tensor.t() if turn else tensor for tensor in (each.tensor, used.values, used.counted)
+            )
+            for padding in declared | _tokens_at_ends(tokens):
+                is_padding = tokens == padding
+                ends = [is_padding.long().cumprod(1), is_padding.flip(1).long().cumprod(1).flip(1)]
+                asked = (sum(ends) > 0) & (values == padding) & counted
+                if int(asked.sum()) >= MIN_TELLING_ELEMENTS:
+                    return int(asked.sum())
     return 0
 
 

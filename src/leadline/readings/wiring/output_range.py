@@ -53,7 +53,26 @@ def read_output_range(case: Case, trace: Trace, base: Pass) -> OutputRange | Non
         for op, target in _loss_targets(trace, base, PROBABILITY_LOSSES)
         if target is not None
     ]
+    found += [_measure(op, target, RANGES["sigmoid"]) for op, target in _own_probabilities(case, trace)]
     return max(found, key=lambda each: each.outside, default=None)
+
+
+def _own_probabilities(case: Case, trace: Trace) -> Iterator[tuple[Op, Tensor]]:
+    """Sigmoids that a handwritten loss makes of all outputs, with targets of the same shape."""
+    target = case.targets
+    if (
+        not isinstance(target, Tensor)
+        or not target.is_floating_point()
+        or any(op.kind == "loss" for op in trace.ops)
+    ):
+        return
+    makers = {value: op for op in trace.ops for value in op.outputs}
+    for op in trace.ops:
+        if op.phase == "loss" and op.name in ("sigmoid", "logsigmoid") and op.inputs:
+            maker = _maker(makers, op.inputs[0])
+            is_output = maker is not None and maker.phase == "forward"
+            if is_output and trace.values[op.inputs[0]].shape == tuple(target.shape):
+                yield op, target
 
 
 def _measure(op: Op, target: Tensor, limits: tuple[float, float]) -> OutputRange:

@@ -259,12 +259,15 @@ def _gradients_of_calls(base: Pass, call: ObservedLoss | None, gradient: Tensor,
 
 def _constant_fields(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
     """For a loss of numbers: whether all targets of the batch are one number. Targets that the loss makes are not."""
-    if call is None or call.name not in ELEMENT_LOSSES or call.targets is None or not call.targets.numel():
+    targets = case.targets if call is None else call.targets
+    if not isinstance(targets, Tensor) or not targets.is_floating_point() or not targets.numel():
         return {}
-    given = [each for each in tensors_in(case.targets) if each.numel() == call.targets.numel()]
+    if call is not None and call.name not in ELEMENT_LOSSES:
+        return {}
+    given = [each for each in tensors_in(case.targets) if each.numel() == targets.numel()]
     if not any(bool((each == each.flatten()[0]).all()) for each in given):
         return {}
-    return {"counted": call.targets.numel(), "ignored": 0, "top_share": 1.0, "distinct": 1}
+    return {"counted": targets.numel(), "ignored": 0, "top_share": 1.0, "distinct": 1}
 
 
 def _constant_classes(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
@@ -389,12 +392,28 @@ def _share_toward_target(
         return float((gradient < 0)[likely].double().mean()) if bool(likely.any()) else None
     if axis is not None:
         return _share_of_raised_targets(gradient, axis, targets)
+    if call is None and _are_chosen(gradient, targets):
+        return _share_of_raised_targets(gradient, gradient.dim() - 1, targets)
     if targets.shape != predictions.shape or call is None or call.name not in ELEMENT_LOSSES:
         return None
     scores = predictions.detach().sigmoid() if call.name.endswith("with_logits") else predictions.detach()
     counted = (gradient != 0) & (scores != targets)
     toward = ((scores - targets) * gradient) > 0
     return float(toward[counted].double().mean()) if bool(counted.any()) else None
+
+
+def _are_chosen(gradient: Tensor, targets: Tensor) -> bool:
+    """Whether a handwritten loss reads, of each row of scores, that of its class and nothing else."""
+    is_fitting = not targets.is_floating_point() and targets.shape == gradient.shape[:-1]
+    if (
+        not is_fitting
+        or not targets.numel()
+        or int(targets.max()) >= gradient.size(-1)
+        or int(targets.min()) < 0
+    ):
+        return False
+    chosen = torch.zeros_like(gradient, dtype=torch.bool).scatter(-1, targets.unsqueeze(-1), value=True)
+    return bool((gradient[~chosen] == 0).all()) and bool((gradient != 0).any())
 
 
 def _share_of_raised_targets(gradient: Tensor, axis: int, targets: Tensor) -> float | None:

@@ -34,9 +34,9 @@ def find_broadcast(trace: Trace) -> Broadcast | None:
     for op in trace.ops:
         if op.phase != "loss":
             continue
-        of_targets, of_outputs = targets & {*op.inputs}, (outputs & {*op.inputs}) - targets
+        of_targets, of_outputs = targets & {*op.inputs}, outputs & {*op.inputs}
         for output in of_outputs:
-            for target in of_targets:
+            for target in of_targets - {output}:
                 if _is_table(trace, output, target, op):
                     return Broadcast(
                         outputs=trace.values[output].shape,
