@@ -369,7 +369,9 @@ def patched(text: str, place: FactoryReturn, code: str) -> str:
     tree = ast.parse(text)
     known = {each for node in tree.body for each in _imports(node)}
     end = _end_of_imports(tree)
-    rows[end:end] = [f"{line}\n" for line in imports if not known.issuperset(_imports(ast.parse(line).body[0]))]
+    rows[end:end] = [
+        f"{line}\n" for line in imports if not known.issuperset(_imports(ast.parse(line).body[0]))
+    ]
     return "".join(rows)
 
 

@@ -167,7 +167,11 @@ def _registered_lists(edit: Edit, files: Sequence[SourceFile]) -> Iterator[Sourc
             if not isinstance(node, ast.Assign) or not isinstance(node.value, literals):
                 continue
             target = node.targets[0]
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.attr == name:
+            if (
+                isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.attr == name
+            ):
                 start, end = span(file, node.value)
                 new = f"{prefix}.{kind}({file.segment(node.value)})"
                 what = f"Put {file.segment(target)} into an nn.{kind}"
