@@ -35,6 +35,8 @@ HALF_PRECISION = (torch.float16, torch.bfloat16)
 # the golden ratio and over the square root of 2, so that multiples of them spread evenly and differently.
 WEIGHT_MODULUS = 16777213
 INNER_FACTOR, OUTER_FACTOR = 10368888, 11863281
+PlaceWeights = dict[tuple[int, int, torch.dtype, torch.device], Tensor]
+"""Weights of the places along an axis, by their number and factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -96,6 +98,7 @@ class PassObserver(TorchFunctionMode):
         self.dropouts: list[OpSite] = []
         self._watched_length = watched_length
         self._plans: dict[Any, OpPlan | None] = {}
+        self._weights: PlaceWeights = {}
         self.print_of = WeakIdKeyDictionary()
         self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
@@ -144,7 +147,8 @@ class PassObserver(TorchFunctionMode):
             output = as_real(tensors[0].detach()).nan_to_num()
             output = (output.float() if output.dtype in HALF_PRECISION else output).contiguous()
             axes = _watched_axes(output.shape[:MAX_PRINTED_AXES], length)
-            prints = tuple(fingerprint(output, axis) for axis in axes) or (fingerprint(output[None], 0),)
+            whole = () if axes else (fingerprint(output[None], 0, self._weights),)
+            prints = whole or tuple(fingerprint(output, axis, self._weights) for axis in axes)
         makers = [self.print_of[each] for each in tensors_in(arguments) if each in self.print_of]
         for each in tensors:
             self.print_of[each] = len(self.prints)
@@ -185,23 +189,28 @@ def _watched_axes(sizes: Sequence[int], length: int) -> list[int]:
     return exact or [axis for axis, size in enumerate(sizes) if size > length > 1 and size % length == 0]
 
 
-def fingerprint(tensor: Tensor, axis: int) -> Tensor:
+def fingerprint(tensor: Tensor, axis: int, known: PlaceWeights) -> Tensor:
     """One number per index of `axis`, which changes (but for coincidence) if an element at that index does.
 
     The tensor is contiguous. Elements are weighted by their place, because a plain sum would not notice that two of
     them changed places: one factor for the axes before `axis`, another one for those after it. Two passes add in the
-    same order, so what is equal gives equal numbers in float32, too.
+    same order, so what is equal gives equal numbers in float32, too. Weights are looked up in `known` and added to it.
     """
     outer, length = tensor.shape[:axis].numel(), tensor.size(axis)
-    rows = tensor.view(outer * length, -1)
-    sums = rows.flatten() if rows.size(1) == 1 else rows @ _place_weights(rows, rows.size(1), INNER_FACTOR)
-    return sums if outer == 1 else _place_weights(sums, outer, OUTER_FACTOR) @ sums.view(outer, length)
+    sums = tensor.view(outer * length, -1)
+    sums = (
+        sums.flatten() if sums.size(1) == 1 else sums @ _weights_like(sums, sums.size(1), INNER_FACTOR, known)
+    )
+    return sums if outer == 1 else _weights_like(sums, outer, OUTER_FACTOR, known) @ sums.view(outer, length)
 
 
-def _place_weights(like: Tensor, count: int, factor: int) -> Tensor:
+def _weights_like(tensor: Tensor, count: int, factor: int, known: PlaceWeights) -> Tensor:
     """Numbers from 1 to 2 in no order, of which no two within `WEIGHT_MODULUS` places are equal."""
-    places = torch.arange(1, count + 1, device=like.device)
-    return 1 + (places * factor % WEIGHT_MODULUS).to(like.dtype) / WEIGHT_MODULUS
+    key = (count, factor, tensor.dtype, tensor.device)
+    if key not in known:
+        places = torch.arange(1, count + 1, device=tensor.device)
+        known[key] = 1 + (places * factor % WEIGHT_MODULUS).to(tensor.dtype) / WEIGHT_MODULUS
+    return known[key]
 
 
 @dataclass(slots=True, kw_only=True)

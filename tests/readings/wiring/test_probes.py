@@ -52,7 +52,7 @@ def test_a_fingerprint_changes_at_each_index_whose_elements_change_and_at_no_oth
     before = torch.randn(5, 6, 7)
     swapped = before.clone()
     swapped.movedim(axis, 0)[2] = before.movedim(axis, 0)[2].flip(0, 1)
-    changed = fingerprint(before, axis) != fingerprint(swapped, axis)
+    changed = fingerprint(before, axis, {}) != fingerprint(swapped, axis, {})
     assert changed.nonzero().flatten().tolist() == [2]
 
 
