@@ -6,14 +6,13 @@ two passes differ only because of their inputs. Afterwards everything is restore
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakIdKeyDictionary
 
 from leadline.case import Case
 from leadline.records import Source
@@ -26,13 +25,13 @@ from leadline.tracer.recorder import Recorder
 from leadline.tracer.restore import StateGuard, active_mode, preserve_state, torch_random_state
 from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.sources import CallSites, repository_root
-from leadline.tracer.values import tensors_in
+from leadline.tracer.values import ValueTable, tensors_in
 
 # Heuristic: batch, heads, positions and features; an op on more axes is rare, and its first ones are the outer ones.
 MAX_PRINTED_AXES = 4
 HALF_PRECISION = (torch.float16, torch.bfloat16)
-# Derived: the largest prime below 2 ** 24, up to which float32 holds all whole numbers. The factors are the modulus over
-# the golden ratio and over the square root of 2, so that multiples of them spread evenly and differently.
+# Derived: the largest prime below 2 ** 24, up to which float32 holds all whole numbers. The factors are the modulus
+# over the golden ratio and over the square root of 2, so that multiples of them spread evenly and differently.
 WEIGHT_MODULUS = 16777213
 INNER_FACTOR, OUTER_FACTOR = 10368888, 11863281
 PlaceWeights = dict[tuple[int, int, torch.dtype, torch.device], Tensor]
@@ -79,7 +78,7 @@ class Pass:
     loss: Tensor
     loss_calls: list[ObservedLoss] = field(default_factory=list)
     prints: list[OpPrint] = field(default_factory=list)
-    print_of: Mapping[Tensor, int] = field(default_factory=dict)
+    print_of: ValueTable = field(default_factory=ValueTable)
     """By tensor: the place in `prints` of the op that made it or wrote to it last."""
     is_random: bool = False
     """Whether it drew random numbers from PyTorch's own generator."""
@@ -99,7 +98,7 @@ class PassObserver(TorchFunctionMode):
         self._watched_length = watched_length
         self._plans: dict[Any, OpPlan | None] = {}
         self._weights: PlaceWeights = {}
-        self.print_of = WeakIdKeyDictionary()
+        self.print_of = ValueTable()
         self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
     def __torch_function__(
@@ -149,16 +148,16 @@ class PassObserver(TorchFunctionMode):
             axes = _watched_axes(output.shape[:MAX_PRINTED_AXES], length)
             whole = () if axes else (fingerprint(output[None], 0, self._weights),)
             prints = whole or tuple(fingerprint(output, axis, self._weights) for axis in axes)
-        makers = [self.print_of[each] for each in tensors_in(arguments) if each in self.print_of]
+        makers = [self.print_of.find(each) for each in tensors_in(arguments)]
         for each in tensors:
-            self.print_of[each] = len(self.prints)
+            self.print_of.alias(each, len(self.prints))
         self.prints.append(
             OpPrint(
                 name=plan.name,
                 module=self.calls.here[0],
                 source=self._call_sites.here(),
                 axes=prints,
-                makers=tuple(makers),
+                makers=tuple(maker for maker in makers if maker is not None),
             )
         )
 

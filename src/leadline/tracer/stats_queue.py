@@ -19,10 +19,10 @@ from leadline.tracer.values import ValueEntry
 
 # Heuristic: 128 kB; copying a larger tensor takes about as long as measuring it with others saves.
 MAX_QUEUED_SIZE = 32768
-# Heuristic: elements that are measured together, 1 MB; more would not stay in a core's own cache.
-MAX_BATCH_SIZE = 2**18
-# Heuristic: elements that memory is reserved for, 16 MB; a network with more shapes than fit in is measured more often.
-MAX_RESERVED_SIZE = 2**22
+# Heuristic: elements that are measured together, 2 MB; smaller batches take more calls, larger ones leave the caches.
+MAX_BATCH_SIZE = 2**19
+# Heuristic: elements that memory is reserved for, 32 MB; a network with more shapes than fit in is measured more often.
+MAX_RESERVED_SIZE = 2**23
 # Heuristic: tensors that are measured together; more save no more than a hundredth of a call each.
 MAX_BATCH_ROWS = 128
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -133,8 +132,8 @@ class ProbePasses:
         """The prints of all ops of a pass, and the places of those that made its outputs."""
         one = self.one_pass(outcome.changed, watched_length=length)
         self.repeated += 1
-        outputs = _read_outputs(one) or [one.loss]
-        return one.prints, [one.print_of[each] for each in outputs if each in one.print_of]
+        places = [one.print_of.find(each) for each in _read_outputs(one) or [one.loss]]
+        return one.prints, [place for place in places if place is not None]
 
     def tolerance(self) -> float:
         roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
