@@ -177,20 +177,21 @@ class PairStats(NamedTuple):
 
 def measure_pairs(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[PairStats]:
     """Measure parameters and their gradients, where they can be read; small ones of one shape together."""
-    pairs = list(zip(weights, grads, strict=True))
-    by_shape: dict[torch.Size, list[int]] = {}
-    for index, (weight, grad) in enumerate(pairs):
+    by_shape: dict[torch.Size, list[tuple[int, Tensor, Tensor]]] = {}
+    for index, (weight, grad) in enumerate(zip(weights, grads, strict=True)):
         if weight is not None and grad is not None and _can_stack(weight, grad):
-            by_shape.setdefault(weight.shape, []).append(index)
-    measured: dict[int, PairStats] = {}
-    for shape, indices in by_shape.items():
+            by_shape.setdefault(weight.shape, []).append((index, weight, grad))
+    measured: dict[int, PairStats | None] = {}
+    for shape, pairs in by_shape.items():
         rows = min(MAX_BATCH_ROWS, MAX_BATCH_SIZE // shape.numel())
-        for start in range(0, len(indices), rows):
-            part = indices[start : start + rows]
-            if len(part) > 1:
-                together = _measure_stacked([pairs[index] for index in part])
-                measured.update(zip(part, together, strict=True))
-    return [measured.get(index) or _measure_pair(*pair) for index, pair in enumerate(pairs)]
+        for start in range(0, len(pairs), rows):
+            indices, *both = zip(*pairs[start : start + rows], strict=True)
+            if len(indices) > 1:
+                measured.update(zip(indices, _measure_stacked(*both), strict=True))
+    return [
+        measured.get(index) or _measure_pair(weight, grad)
+        for index, (weight, grad) in enumerate(zip(weights, grads, strict=True))
+    ]
 
 
 def _can_stack(weight: Tensor, grad: Tensor) -> bool:
@@ -206,25 +207,27 @@ def _measure_pair(weight: Tensor | None, grad: Tensor | None) -> PairStats:
     return PairStats(raws[0], raws[1], stats.attempt(stats.inner_product, dense, weight)[0])
 
 
-def _measure_stacked(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[PairStats | None]:
+def _measure_stacked(weights: Sequence[Tensor], grads: Sequence[Tensor]) -> list[PairStats | None]:
     """Measure pairs of one shape; None for those whose squares may leave the range of float32."""
-    weights, grads = (
-        torch.stack([each.detach().reshape(-1) for each in of]) for of in zip(*pairs, strict=True)
+    weight_rows, grad_rows = (
+        torch.stack([each.detach().reshape(-1) for each in tensors]) for tensors in (weights, grads)
     )
-    size = weights.shape[1]
     columns = (
-        weights.sum(1),
-        torch.linalg.vector_norm(weights, dim=1),
-        grads.sum(1),
-        torch.linalg.vector_norm(grads, dim=1),
-        weights.mul_(grads).sum(1),
+        weight_rows.sum(1),
+        torch.linalg.vector_norm(weight_rows, dim=1),
+        grad_rows.sum(1),
+        torch.linalg.vector_norm(grad_rows, dim=1),
+        weight_rows.mul_(grad_rows).sum(1),
     )
+    size = weight_rows.shape[1]
     measured: list[PairStats | None] = []
-    for *sums, product in torch.stack(columns, 1).tolist():
-        raws = [
-            RawStats(size, 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
-            for total, norm in (sums[:2], sums[2:])
-        ]
-        is_safe = all(stats.SAFE_PEAK[0] < raw.norm < stats.SAFE_PEAK[1] for raw in raws)
-        measured.append(PairStats(*raws, product) if is_safe else None)
+    for weight_sum, weight_norm, grad_sum, grad_norm, product in torch.stack(columns, 1).tolist():
+        if all(stats.SAFE_PEAK[0] < norm < stats.SAFE_PEAK[1] for norm in (weight_norm, grad_norm)):
+            weight, grad = (
+                RawStats(size, 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
+                for total, norm in ((weight_sum, weight_norm), (grad_sum, grad_norm))
+            )
+            measured.append(PairStats(weight, grad, product))
+        else:
+            measured.append(None)
     return measured
