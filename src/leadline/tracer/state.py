@@ -94,11 +94,14 @@ class Snapshot:
         self._todo: deque[tuple[Any, Path]] = deque()
         self._parameters = {id(each): each for each in parameters}
         self._storages = {storage_of(each) for each in self._parameters.values()}
-        self._ranges = sorted(filter(None, map(memory_range, self._parameters.values())))
         self._has_values = True
         self._counts_bytes = False
         for tensor in self._parameters.values():
             self._add_tensor(tensor)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return list(self._parameters.values())
 
     def add(self, name: str, root: Any, *, is_large: bool = False) -> None:
         """Walk everything that can be reached from `root`; what `is_large` is copied whatever its size."""
@@ -283,7 +286,8 @@ class Snapshot:
         if not item.flags.writeable or not self._has_memory(item.nbytes, path):
             return
         address = item.__array_interface__["data"][0]
-        is_in_a_parameter = any(start <= address < end for start, end in self._ranges)
+        ranges = filter(None, map(memory_range, self._parameters.values()))
+        is_in_a_parameter = any(start <= address < end for start, end in ranges)
         group = self._moving if is_in_a_parameter else self._group
         group.others.append(partial(write_back.restore_array, item, item.copy()))
 

@@ -69,16 +69,22 @@ def rehearse(case: Case, trace: Trace, *, steps: int = MAX_REHEARSAL_STEPS) -> R
     being warmed up rises to its full value meanwhile. If the network learns little or slowly, or learns only by heart,
     plain recipes train it too, to see how much can be learned in so few steps.
     """
+    rehearsal, batches = _train_as_given(case, trace, steps)
+    is_fast = rehearsal.is_clear and rehearsal.steps <= REFERENCE_STEPS
+    if is_fast or steps < REFERENCE_COST:
+        return rehearsal
+    return replace_fields(rehearsal, references=train_references(case, batches))
+
+
+def _train_as_given(case: Case, trace: Trace, steps: int) -> tuple[Rehearsal, RehearsalBatches]:
+    """The rehearsal with the user's optimizer, and its batches; its copies of the weights are freed at the end."""
     batches = _first_batches(case)
     with open_probe(case) as probe:
         rehearsal = _train_on(case, trace, probe, batches, steps)
         if rehearsal is None:
             batches = RehearsalBatches(trained=[(case.inputs, case.targets)], held_out=None)
             rehearsal = _train(case, trace, probe, batches, steps)
-    is_fast = rehearsal.is_clear and rehearsal.steps <= REFERENCE_STEPS
-    if is_fast or steps < REFERENCE_COST:
-        return rehearsal
-    return replace_fields(rehearsal, references=train_references(case, batches))
+    return rehearsal, batches
 
 
 def _train_on(

@@ -40,7 +40,6 @@ from leadline.readings.wiring.probe_passes import (
     PassOutcome,
     ProbePasses,
     RefusedBatchError,
-    compare,
     outcome_of,
     own_error,
 )
@@ -60,7 +59,7 @@ from leadline.tracer.values import tensors_in
 MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
-# Derived: what the documentation promises.
+# Derived: what the documentation promises, besides passes that are made again to find an op.
 MAX_PASSES = 8
 
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
@@ -96,7 +95,6 @@ class _Probes(ProbePasses):
         question, first = self._read_question()
         asked = [each for each in (self.case.targets, *first.outputs) if isinstance(each, Tensor)]
         layout = layout_of(self.inputs, question.offset, asked)
-        self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self.run({})
         self.noise = noise_between(first.outputs, self.base.outputs)
         if self.noise > MAX_NOISE:
@@ -122,13 +120,13 @@ class _Probes(ProbePasses):
 
     def _read_question(self) -> tuple[Question, PassOutcome]:
         """What the loss rewards, from a pass whose graph ends here, so that no two passes are held at once."""
-        first = self.one_pass(self.case.inputs, self.case.targets)
+        first = self.one_pass({})
         if not bool(torch.isfinite(first.loss)):
             raise NotProbedError("the loss is not finite")
         visible = [each for each in self.inputs if self._is_visible(each.name)]
         self.dropouts = first.dropouts
         question, self.used = read_question(self.case, self.trace, first, visible)
-        return question, outcome_of(first)
+        return question, outcome_of(first, {})
 
     def _probe(self, what: str, probe: Any, layout: BatchLayout) -> None:
         try:
@@ -171,7 +169,6 @@ class _Probes(ProbePasses):
         if samples < 3:
             raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
         fewer = self._without_last_sample(layout, samples, axis)
-        self.watched.add(samples - 1)
         try:
             base = self.run(fewer)
         except RefusedBatchError:  # a matrix that connects samples no longer fits
@@ -252,13 +249,13 @@ class _Probes(ProbePasses):
         if other is None:
             raise NotProbedError("all samples of the batch are equal")
         if not base.outputs:
-            return _perturbation_inside(compare(base, other, samples, redrawn), base.roots, redrawn)
+            return _perturbation_inside(self.compare(base, other, samples, redrawn), redrawn)
         moved = self.moved(base, other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
         pairs = list(zip(base.outputs, other.outputs, strict=False))
         if forbidden and is_comparison(pairs, samples, redrawn, self.tolerance()):
             raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
-        site = compare(base, other, samples, redrawn).find_cause(base.roots) if forbidden else None
+        site = self.compare(base, other, samples, redrawn).find_cause() if forbidden else None
         return Perturbation(
             kind="sample",
             first=redrawn[0],
@@ -333,7 +330,7 @@ class _Probes(ProbePasses):
         site = None
         if forbidden:
             allowed = range(span[0], positions)
-            site = compare(self.base, other, positions, allowed).find_cause(self.base.roots)
+            site = self.compare(self.base, other, positions, allowed).find_cause()
         self.perturbations.append(
             Perturbation(
                 kind=kind,
@@ -372,7 +369,7 @@ class _Probes(ProbePasses):
         return len(targets) if bool((targets == targets[:1]).all()) else 0
 
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
-        if self.runner.made >= MAX_PASSES:
+        if self.runner.made - self.repeated >= MAX_PASSES:
             raise NotProbedError(f"other probes took all {MAX_PASSES} passes")
         other = self.run_changed(
             {id(source.tensor): source.tensor},
@@ -405,14 +402,12 @@ class _Probes(ProbePasses):
     def _is_rounded_away(self, other: PassOutcome, positions: int) -> bool:
         """Whether the last position depends on the earlier ones, but an addition to something larger hides it."""
         earlier = range(positions - 1)
-        return compare(self.base, other, positions, earlier).reaches(self.base.roots, positions - 1)
+        return self.compare(self.base, other, positions, earlier).reaches(positions - 1)
 
 
-def _perturbation_inside(
-    comparison: PassComparison, roots: Sequence[int], redrawn: Sequence[int]
-) -> Perturbation:
+def _perturbation_inside(comparison: PassComparison, redrawn: Sequence[int]) -> Perturbation:
     """The change of samples, seen at an op that puts elements of some samples into others."""
-    found = comparison.find_transfer(roots)
+    found = comparison.find_transfer()
     if found is None:
         raise NotProbedError("the model returns nothing but its loss, which may compare samples")
     site, reached = found
