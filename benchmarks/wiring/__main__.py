@@ -12,7 +12,14 @@ import torch
 
 from benchmarks.result_files import ROOT, fill_file, load, save
 from benchmarks.wiring import cost, known, page, scores
-from benchmarks.wiring.answers import SEPARATOR, Answer, ask_by_name, ask_without_rehearsal, names
+from benchmarks.wiring.answers import (
+    SEPARATOR,
+    Answer,
+    ask_all_without_rehearsal,
+    ask_by_name,
+    ask_without_rehearsal,
+    names,
+)
 from benchmarks.wiring.problem import PROBLEMS
 
 RESULTS = "wiring"
@@ -35,6 +42,7 @@ def _parser() -> argparse.ArgumentParser:
         help="default: calibration",
     )
     parser.add_argument("--again", action="store_true", help="also what has a stored answer")
+    parser.add_argument("--without-rehearsal", action="store_true", help="check without trial steps")
     parser.add_argument("--packages", default=".", metavar="DIR", help="folder with one folder per version")
     parser.add_argument("--workers", type=int, default=2, help="processes (default: 2)")
     return parser
@@ -58,7 +66,8 @@ def run_checks(options: argparse.Namespace) -> None:
         and PROBLEMS[name.partition(SEPARATOR)[0]].part == part
         and (options.again or name not in results["cases"])
     ]
-    for name, answer in _in_parallel(ask_by_name, chosen, options.workers):
+    ask = ask_all_without_rehearsal if options.without_rehearsal else ask_by_name
+    for name, answer in _in_parallel(ask, chosen, options.workers):
         results["cases"][name] = answer
         if part in page.FRESH_PARTS:
             results.setdefault("first", {}).setdefault(name, answer)

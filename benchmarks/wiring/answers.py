@@ -44,6 +44,16 @@ def ask_without_rehearsal(name: str) -> tuple[str, Answer]:
         return name, _check(partial(PROBLEMS[problem].case, bug), probes=True, rehearse=False)
 
 
+def ask_all_without_rehearsal(name: str) -> tuple[str, Answer]:
+    """The same with and without probes, and without the rehearsal."""
+    problem, _, bug = name.partition(SEPARATOR)
+    build = partial(PROBLEMS[problem].case, bug)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        answer = _check(build, probes=True, rehearse=False)
+        return name, {**answer, "baseline": _check(build, probes=False, rehearse=False)}
+
+
 def _check(build: Callable[[], Case], *, probes: bool, rehearse: bool = True) -> Answer:
     """Check what a function builds, as `leadline check file.py:function` does."""
     try:

@@ -40,6 +40,8 @@ DTYPE_LIMITS = {
     "float64": (5e-324, 1.7976931348623157e308),
 }
 _CROSS_ENTROPIES = ("cross_entropy", "cross_entropy_loss", "nll_loss", "nll_loss_nd", "nll_loss2d")
+SQUASHING_IN_LOSSES = frozenset(["sigmoid", "logsigmoid", "softmax", "log_softmax"])
+"""Ops by which a handwritten loss makes probabilities of scores; a distribution of classes does it by `logsumexp`."""
 _PASSING = NEUTRAL | {"select", "join"}
 # Derived: from logits within ±s cross-entropy can reach ln(1 + (C - 1) exp(-2 s)), here 2e-9 (C - 1).
 MIN_LOGIT_STRETCH = 10.0
@@ -81,7 +83,7 @@ def read_head(trace: Trace) -> Head | None:
     if trace.loss is None:
         return _predicted_head(trace, losses[-1]) if losses else None
     if not losses:
-        return Head(loss="", value=trace.loss, classes=None, logit_ms=None, logit_max=None, behind="")
+        return _handwritten_head(trace, trace.loss)
     op = losses[-1]
     logits = trace.values[op.inputs[0]]
     producer = _producer(trace, logits)
@@ -104,6 +106,30 @@ def read_head(trace: Trace) -> Head | None:
         place=producer.source if producer is not None and is_squashed else None,
         summed_targets=_summed_targets(trace.values[op.outputs[0]]),
     )
+
+
+def _handwritten_head(trace: Trace, loss: float) -> Head:
+    """The head of a loss without loss ops: what it squashes by itself after the model has squashed it."""
+    for op in trace.ops:
+        is_squashing = op.phase == "loss" and op.name in SQUASHING_IN_LOSSES
+        if not op.inputs or not (is_squashing or op.name == "logsumexp"):
+            continue
+        scores = trace.values[op.inputs[0]]
+        producer = _producer(trace, scores)
+        if producer is None or producer.phase != "forward" or producer.kind not in ("softmax", "activation"):
+            continue
+        if not _is_stretched(trace, producer, scores):
+            return Head(
+                loss="",
+                value=loss,
+                classes=None,
+                logit_ms=None,
+                logit_max=None,
+                behind=producer.name,
+                place=producer.source,
+                squashed_by=op.name,
+            )
+    return Head(loss="", value=loss, classes=None, logit_ms=None, logit_max=None, behind="")
 
 
 def _predicted_head(trace: Trace, op: Op) -> Head | None:

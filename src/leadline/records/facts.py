@@ -105,6 +105,8 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     logit_max: float | None
     behind: str
     """An activation or softmax between the last weight and the loss; "" if there is none."""
+    squashed_by: str = ""
+    """For a loss written by hand: the op that makes probabilities of what `behind` has squashed before."""
     place: Source | None = None
     """The line of the user's code that calls it."""
     summed_targets: float = 1.0

@@ -24,6 +24,8 @@ class AttentionProduct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """A factor, a temperature or a bounded function acts on queries, keys or logits."""
     is_normalized: bool = False
     """Queries or keys come from a norm."""
+    factor: float = 1.0
+    """The product of the numbers by which queries, keys and logits are multiplied."""
 
     @property
     def independence(self) -> float:
@@ -69,6 +71,29 @@ class Router(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Share of all choices that fell on the busiest experts, as many as each token chooses; 1 if it collapsed."""
         busiest = sorted(self.load, reverse=True)[: self.chosen]
         return sum(busiest) / max(sum(self.load), 1)
+
+
+class MovedAxis(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A view whose result has an axis of its input in another place."""
+
+    site: OpSite
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    axis: int
+    """The length of that axis."""
+    is_compared: bool = False
+    """A loss op reads the result, at most in another layout."""
+
+
+class MergedLayers(msgspec.Struct, frozen=True, kw_only=True):
+    """Two layers in a row without a nonlinear function between them."""
+
+    site: OpSite
+    """The call of the second one."""
+    first: str
+    second: str
+    units: int
+    """Units between the two."""
 
 
 class StreamMixing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -150,6 +175,8 @@ class NetworkParts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     mixings: tuple[StreamMixing, ...] = ()
     angles: tuple[RoundedAngle, ...] = ()
     repeated: tuple[RepeatedModule, ...] = ()
+    moved_axes: tuple[MovedAxis, ...] = ()
+    merged: tuple[MergedLayers, ...] = ()
     frozen: FrozenWeights | None = None
     unwritten: tuple[UnwrittenTensor, ...] | None = None
     """None: not known, because the model could not be built a second time."""

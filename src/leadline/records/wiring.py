@@ -10,8 +10,9 @@ from leadline.records.trace import Source
 
 # Dependence: change part of the inputs, run again, and see which outputs change.
 
-PerturbationKind = Literal["sample", "future", "past", "order", "padding"]
-"""What was changed: every second sample; all positions from one on; all before the last; their order; padded ones."""
+PerturbationKind = Literal["sample", "future", "past", "order", "padding", "rest"]
+"""What was changed: every second sample; all positions from one on; all before the last; their order; padded ones; all
+but the first or the last one, where outputs have no positions."""
 
 
 class OpSite(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,6 +94,16 @@ class Dependence(msgspec.Struct, frozen=True, kw_only=True):
     """Where something was dropped in eval mode."""
     padding_counted: int = 0
     """Predictions at padded positions whose target the loss counts."""
+
+    @property
+    def lone_readings(self) -> tuple[Perturbation, ...]:
+        """The perturbations of all positions but one that moved nothing, while that one does."""
+        rest = [each for each in self.perturbations if each.kind == "rest"]
+        return tuple(each for each in rest if each.largest == 0 and any(other.largest > 0 for other in rest))
+
+    def axes_of(self, name: str) -> int:
+        """The number of axes of an input."""
+        return next((len(each.shape) for each in self.inputs if each.name == name), 0)
 
     def of(self, kind: PerturbationKind) -> Perturbation | None:
         """Return the perturbation of this kind; None if it was not made."""
@@ -177,8 +188,20 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     offset: TargetOffset | None = None
     toward_target: float | None = None
     """Share of the counted predictions that a step against the gradient moves toward their target."""
+    subtracted: tuple[str, ...] = ()
+    """Names of loss ops whose result is subtracted, and of similarities to a fixed vector that are minimized."""
+    terms: int = 0
+    """Calls of loss ops that the loss depends on."""
     foreign_gradient: float | None = None
     """Change of the gradient at the other samples when the target of one sample changes, relative to its own change."""
+    swapped: str = ""
+    """Name of a loss op whose target learns while its prediction is given; "" if there is none."""
+    reads_inputs: bool = True
+    """Something that a loss op compares was computed from an input."""
+    has_shared_targets: bool = False
+    """The target of one sample changes the gradient of every sample alike, although each output has its own."""
+    has_permuted_targets: bool = False
+    """Each target has an effect on exactly one sample, and that is another one."""
     unbounded_output: tuple[int, ...] | None = None
     """Shape of an output whose growth lowers the loss faster and faster, without end; None if there is none."""
     broadcast: Broadcast | None = None

@@ -8,6 +8,8 @@ from collections.abc import Set as AbstractSet
 from leadline.ops.table import LAYOUT_KINDS
 from leadline.records import GraphCut, GraphExit, Op, Trace, Value
 
+RANDOM_OPS = frozenset(["randn", "randn_like"])
+"""Ops that draw from a standard normal distribution."""
 # How ops that end a graph read in a program.
 SPELLINGS = {"detach": ".detach()", "data": ".data", "tensor": "torch.tensor(...)", "__float__": "float(...)"}
 
@@ -17,6 +19,10 @@ def find_cuts(trace: Trace) -> tuple[GraphCut, ...]:
     used = [each for each in trace.parameters if each.trainable and each.used]
     lost = [each.name for each in used if each.grad_norm is None]
     still = tuple(each.name for each in used if each.grad_norm == 0)
+    if len(still) == len(
+        used
+    ):  # nothing learns: a cut is the cause, and something else keeps the graph alive
+        lost = [*still]
     return (*_cuts(trace, lost), *_zero_gradient(trace, still), *_draws(trace))
 
 
@@ -59,7 +65,12 @@ def _draws(trace: Trace) -> Iterator[GraphCut]:
     Where the probability of the result is asked for, as in policy gradients, its distance from the mean is computed,
     and the mean gets its gradient there.
     """
-    draws = [op for op in trace.ops if op.name == "normal" and op.inputs]
+    random = values_after(trace, (value for op in trace.ops if op.name in RANDOM_OPS for value in op.outputs))
+    draws = [
+        op
+        for op in trace.ops
+        if op.inputs and (op.name == "normal" or (op.cut in ("call", "no_grad") and random & {*op.inputs}))
+    ]
     if not draws:
         return
     trainable = {each.name for each in trace.parameters if each.trainable and each.used}

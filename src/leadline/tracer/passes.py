@@ -47,6 +47,7 @@ class ObservedLoss:
     targets: Tensor | None
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    result: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +78,8 @@ class Pass:
     """What the model returned."""
     loss: Tensor
     loss_calls: list[ObservedLoss] = field(default_factory=list)
+    similarities: list[ObservedLoss] = field(default_factory=list)
+    """Calls of `cosine_similarity`, whose two vectors are called predictions and targets."""
     prints: list[OpPrint] = field(default_factory=list)
     print_of: ValueTable = field(default_factory=ValueTable)
     """By tensor: the place in `prints` of the op that made it or wrote to it last."""
@@ -93,6 +96,7 @@ class PassObserver(TorchFunctionMode):
         super().__init__()
         self.calls = CallStack(model_index)
         self.loss_calls: list[ObservedLoss] = []
+        self.similarities: list[ObservedLoss] = []
         self.prints: list[OpPrint] = []
         self.dropouts: list[OpSite] = []
         self._watched_length = watched_length
@@ -116,7 +120,9 @@ class PassObserver(TorchFunctionMode):
         written = tensors_written_by(plan, args, kwargs)
         result = func(*args, **kwargs)
         if plan.kind == "loss":
-            self._note_loss(plan, args, kwargs)
+            self._note_loss(self.loss_calls, plan, (args, kwargs), result)
+        elif plan.name == "cosine_similarity":
+            self._note_loss(self.similarities, plan, (args, kwargs), result)
         if _drops(plan, args, kwargs):
             site = OpSite(op=plan.name, module=self.calls.here[0], source=self._call_sites.here())
             self.dropouts.append(site)
@@ -124,17 +130,25 @@ class PassObserver(TorchFunctionMode):
             self._print(plan, (args, kwargs), tensors_in(result) or list(written), self._watched_length)
         return result
 
-    def _note_loss(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors = tensors_in((args, kwargs))
+    def _note_loss(
+        self,
+        calls: list[ObservedLoss],
+        plan: OpPlan,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        result: Any,
+    ) -> None:
+        args, kwargs = arguments
+        tensors = tensors_in(arguments)
         if tensors and tensors[0].is_floating_point():
             target = kwargs.get("target", args[1] if len(args) > 1 else None)
-            self.loss_calls.append(
+            calls.append(
                 ObservedLoss(
                     name=plan.name,
                     predictions=tensors[0],
                     targets=target if isinstance(target, Tensor) else None,
                     args=args,
                     kwargs=kwargs,
+                    result=result if isinstance(result, Tensor) else None,
                 )
             )
 
@@ -242,6 +256,7 @@ class PassRunner:
             output=output,
             loss=loss,
             loss_calls=observer.loss_calls,
+            similarities=observer.similarities,
             prints=observer.prints,
             print_of=observer.print_of,
             dropouts=observer.dropouts,

@@ -27,12 +27,13 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Weight layers, embeddings and recurrent layers that take part in computing the loss, whose matrix is trainable, and
-    for which autograd has no gradient at all (not a gradient of zero). Fires if there are any. It is an error if they
-    are more than `MAX_CUT_SHARE` = half of the trainable weight layers. The cut is located: the first op after them
-    with an input that requires a gradient and no output that does, or the last call that made a Python number or an
-    array of what they computed. If all weights have a gradient, it fires for a normal draw whose mean or deviation
-    learns and whose result is all that further layers get: `sample()` in place of `rsample()`. It does not fire where
-    the result is compared with the mean, as for the probabilities of policy gradients.
+    for which autograd has no gradient at all. A gradient of zero counts only if every gradient is zero. Fires if there
+    are any. It is an error if they are more than `MAX_CUT_SHARE` = half of the trainable weight layers. The cut is
+    located: the first op after them with an input that requires a gradient and no output that does, or the last call
+    that made a Python number or an array of what they computed. If all weights have a gradient, it fires for a normal
+    draw whose mean or deviation learns and whose result is all that further layers get: `sample()` in place of
+    `rsample()`, or a draw that was added and scaled by hand before a `detach` or inside `no_grad`. It does not fire
+    where the result is compared with the mean, as for the probabilities of policy gradients.
 
     ## Why it hurts
     A `detach()`, a `no_grad` block, a conversion to NumPy or an argmax cuts the graph. The weights before the cut never
@@ -40,8 +41,9 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     the loss only: the encoder of a variational autoencoder learns to say nothing about its input.
 
     ## When it is wrong
-    A target network or a feature extractor may be fixed on purpose: set `requires_grad = False` on its parameters and
-    the check is silent. Branches that start at zero (ReZero, LoRA) have gradients of zero, which do not fire.
+    A target network or a feature extractor may be fixed on purpose: set `requires_grad = False` on its parameters, or
+    leave them out of the optimizer, and the check is silent. Branches that start at zero (ReZero, LoRA) have gradients
+    of zero, which do not fire.
 
     ## References
     PyTorch documentation, "Autograd mechanics", section on locally disabling gradients.
@@ -52,8 +54,15 @@ def blocked_path(profile: Profile) -> Iterator[Symptom]:
     cuts = {name: cut for cut in profile.cuts if cut.how != "zero" for name in cut.parameters}
     counted = [each for each in weights if each.trainable and _counts(each, cuts)]
     rows = _other_rows(profile, {each.name for each in weights}, cuts)
-    names = [each.name for each in counted if each.grad_ms is None and not each.grad_unseen]
-    names += [row.name for row in rows if row.gradient == "none"]
+    names = [
+        each.name
+        for each in counted
+        if (each.grad_ms is None and not each.grad_unseen) or (each.grad_ms == 0 and each.name in cuts)
+    ]
+    names += [row.name for row in rows if row.gradient in ("none", "zero")]
+    names = [name for name in names if not _is_left_out(profile, cuts.get(name), name)]
+    scalars = {row.name for row in rows if row.kind == "scalar"}
+    names = [name for name in names if name not in scalars] or names  # the bias of one unit is a scalar
     trainable = len(counted) + len(rows)
     if not names:
         yield from _draws(profile)
@@ -84,6 +93,18 @@ def _draws(profile: Profile) -> Iterator[Symptom]:
             )
 
 
+def _is_left_out(profile: Profile, cut: GraphCut | None, name: str) -> bool:
+    """Whether a cut that somebody wrote is before a tensor that no optimizer holds, while others are held.
+
+    The generator in a step of its discriminator is such a thing: neither was meant to learn.
+    """
+    ledger = profile.ledger
+    if ledger is None or cut is None or cut.how not in ("call", "no_grad"):
+        return False
+    held = [row.name for row in ledger.rows if row.in_optimizer and row.gradient == "finite"]
+    return bool(held) and any(row.name == name and row.in_optimizer == 0 for row in ledger.rows)
+
+
 def _other_rows(profile: Profile, known: Collection[str], cuts: Mapping[str, GraphCut]) -> list[LedgerRow]:
     """Rows of trainable matrices that are no weight layers of the depth axis, which may be unknown."""
     rows = profile.ledger.rows if profile.ledger else ()
@@ -92,8 +113,11 @@ def _other_rows(profile: Profile, known: Collection[str], cuts: Mapping[str, Gra
         for row in rows
         if row.trainable
         and row.name not in known
-        and row.kind not in ("bias", "norm", "scalar")
-        and (row.gradient == "finite" or (row.gradient == "none" and row.name in cuts))
+        and row.kind not in ("bias", "norm")
+        and (
+            (row.gradient == "finite" and row.kind != "scalar")
+            or (row.gradient in ("none", "zero") and row.name in cuts)
+        )
     ]
 
 

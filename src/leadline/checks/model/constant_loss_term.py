@@ -21,7 +21,8 @@ def constant_loss_term(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Ops that compute a loss (`mse_loss`, `kl_div`, `cross_entropy` and others), whose result the whole loss depends on,
-    and whose inputs depend on no trainable tensor, while other terms do.
+    and whose inputs depend on no trainable tensor, while other terms do. A term that is written by hand counts if it is
+    computed from trainable tensors and a `detach`, a threshold or a count keeps the gradient from all of them.
 
     ## Why it hurts
     The term adds a number to the loss that no step can change. A teacher that is compared with itself, a target that is

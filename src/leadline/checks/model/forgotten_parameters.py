@@ -30,7 +30,8 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
     ## When it is wrong
     Training only the last layers of a pretrained network is a method: tensors before everything that is trained, which
     feed something that is trained, are a note if they hold at least half of the matrices, or show that they were
-    trained. A first layer with the values of an initializer is no such thing. Two networks with an optimizer each (a
+    trained. A first layer with the values of an initializer is no such thing, and neither are tensors that an optimizer
+    misses while it holds frozen ones: it was built before an adapter was added. Two networks with an optimizer each (a
     GAN) are checked with both optimizers in a list.
 
     ## References
@@ -51,7 +52,10 @@ def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow], trained: C
     held = [row for row in rows if row.in_optimizer and row.trainable and row.gradient == "finite"]
     is_front = bool(held) and all(row.is_front and order[row.name] < order[held[0].name] for row in missing)
     is_most = len(_matrices(missing)) >= len(_matrices(held))
-    is_frozen_front = is_front and (is_most or any(row.name in trained for row in missing))
+    holds_frozen = any(row.in_optimizer and not row.trainable for row in rows)
+    is_frozen_front = (
+        is_front and not holds_frozen and (is_most or any(row.name in trained for row in missing))
+    )
     share = sum(row.count for row in missing) / max(sum(row.count for row in rows if row.trainable), 1)
     return Symptom(
         severity="info" if is_frozen_front else "error" if not held else "warning",

@@ -24,7 +24,9 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     Whether all elements of an input are equal (of at least `MIN_TELLING_ELEMENTS` = 8, because the first state of an
     episode may be two zeros), whether some op of the model on the way to the loss reads it, and whether everything
-    that reads it makes zeros of it.
+    that reads it makes zeros of it. A decoder that gets nothing but noise is named, too: no prediction of a loss op is
+    computed from an input then. Of inputs with several columns, all but the first and all but the last are replaced: an
+    output must change in both cases.
 
     ## Why it hurts
     A network whose only input is constant can learn the average answer and nothing else. A loader that returns zeros, a
@@ -51,6 +53,14 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
             action="Print one batch of your data loader and correct how it is read.",
             evidence={"constant_inputs": float(len(constant)), "used_inputs": float(len(used))},
         )
+    if profile.question is not None and not profile.question.reads_inputs:
+        yield Symptom(
+            severity="warning",
+            where="the loss",
+            message="nothing that the loss compares with targets was computed from an input",
+            action="Give the layers before the loss what was computed from the inputs, not noise or constants alone.",
+            evidence={"inputs": float(len(inputs))},
+        )
     erased = [(each, each.erased) for each in inputs if each.erased is not None]
     if erased:
         first, site = erased[0]
@@ -63,6 +73,17 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
             source=site.source,
             evidence={"erased_inputs": float(len(erased))},
         )
+    for lone in profile.dependence.lone_readings if profile.dependence else ():
+        opens_later = profile.ledger is not None and profile.ledger.has_gates
+        if profile.dependence is not None and profile.dependence.axes_of(lone.input) == 2 and not opens_later:
+            yield Symptom(
+                severity="warning",
+                where=lone.input,
+                message=f"only one of {lone.last - lone.first + 2} columns of {lone.input} is read, the "
+                f"{'first' if lone.first else 'last'}: replacing all others changes no output",
+                action="Look at the index by which the model takes columns apart.",
+                evidence={"columns_changed": float(lone.last - lone.first + 1)},
+            )
     unused = [each for each in inputs if not each.used and not each.constant]
     if unused and used:
         yield Symptom(

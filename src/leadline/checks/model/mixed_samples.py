@@ -88,5 +88,6 @@ def _may_be_one_sequence(profile: Profile, reading: Dependence, probe: Perturbat
         probe.first == 0
     ):  # rows of features are changed from the second one on first, and nothing was seen then
         return False
-    is_causal = all(index > probe.first for index in probe.forbidden) and reading.positions is None
+    later = range(probe.first + 1, len(probe.moved), 2)  # every row after a changed one sees it
+    is_causal = set(later) <= set(probe.forbidden) and 0 not in probe.forbidden and reading.positions is None
     return is_causal and all(len(each.shape) <= 2 for each in reading.inputs if each.visible)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check, in_op
 from leadline.checks._wiring_examples import asked
-from leadline.records import Profile, Question
+from leadline.records import MovedAxis, Profile, Question
 
 # Heuristic: the own share of a target may be small in a contrastive loss, where all samples count for all others.
 MIN_FOREIGN_GRADIENT = 0.05
@@ -28,7 +29,9 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     The outputs are held fixed and the target of one sample is changed. The gradient at the outputs of all other samples
     must not change. The shapes that each op of the loss reads are compared, too: an output of shape (N, 1) and targets
     of shape (N,) make a table of N by N. So are the axes of class scores: `logits.view(-1, C)` of an output whose
-    classes are along axis 1 takes scores of several positions for one prediction.
+    classes are along axis 1 takes scores of several positions for one prediction. Finally, targets of three samples are
+    changed one at a time, also those that a teacher computes: an effect on exactly one sample, which is another one, is
+    a different order.
 
     ## Why it hurts
     An output of shape (N, 1) against targets of shape (N,) broadcasts to (N, N): every output is pulled toward the mean
@@ -37,9 +40,11 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Contrastive, ranking and survival losses compare samples with each other on purpose. Without a difference of shapes
-    it is a note, unless a column of outputs gets the same change of its gradient at every sample, as a table of N by N
-    gives it (more than `MIN_TABLE_GRADIENT` = 0.5 of the sample's own change), or unless a loss op reads outputs and
-    targets as they are: then each output has one target, and it belongs to another sample.
+    it is a note, and a warning if a target changes the gradient of every sample alike, as a mean of errors that is
+    squared afterward does; matching the mean of a batch does it on purpose. It is an error if a column of outputs gets
+    the same change of its gradient at every sample, as a table of N by N gives it (more than `MIN_TABLE_GRADIENT` = 0.5
+    of the sample's own change), or if a loss op reads outputs and targets as they are: then each output has one target,
+    and it belongs to another sample.
 
     ## References
     PyTorch, the warning of `torch.nn.functional.mse_loss` about a target size that differs from the input size.
@@ -47,8 +52,11 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     question = profile.question
     if question is None:
         return
+    compared = [each for each in (profile.parts.moved_axes if profile.parts else ()) if each.is_compared]
     if question.scrambled is not None:
         yield _scrambled(question, question.scrambled)
+    elif compared:
+        yield _scrambled_view(compared[0])
     broadcast = question.broadcast
     shapes = None
     if broadcast is not None:
@@ -56,11 +64,18 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     elif _is_broadcast(question):
         shapes = f"{question.predictions} against {question.targets}"
     foreign = question.foreign_gradient or 0.0
+    if shapes is None and question.has_permuted_targets and not _mixes_samples(profile):
+        yield _permuted(foreign)
+        return
     if shapes is None and foreign < MIN_FOREIGN_GRADIENT:
         return
     is_table = (_is_column(question) or question.compares_directly) and foreign > MIN_TABLE_GRADIENT
     yield Symptom(
-        severity="error" if shapes is not None or is_table else "info",
+        severity="error"
+        if shapes is not None or is_table
+        else "warning"
+        if question.has_shared_targets
+        else "info",
         where="the loss",
         message=f"the loss compares each output with the targets of all samples: shapes {shapes} broadcast"
         f"{in_op(broadcast.site if broadcast else None)}"
@@ -75,6 +90,23 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     )
 
 
+def _permuted(foreign: float) -> Symptom:
+    return Symptom(
+        severity="error",
+        where="the loss",
+        message="the target of each sample changes the gradient of one other sample, and not that of its own",
+        action="Bring outputs and targets into the same order: look for a `roll`, a `flip`, a shuffle or an index that "
+        "only one of them gets.",
+        evidence={"foreign_gradient": foreign},
+    )
+
+
+def _mixes_samples(profile: Profile) -> bool:
+    """Whether rows of the outputs depend on each other, as those of one sequence do: then a shift may be meant."""
+    probe = profile.dependence.of("sample") if profile.dependence else None
+    return probe is not None and bool(probe.forbidden)
+
+
 def _scrambled(question: Question, output: tuple[int, ...]) -> Symptom:
     axis = output.index(question.classes or 0, 1)  # axis 0 counts samples
     return Symptom(
@@ -87,11 +119,27 @@ def _scrambled(question: Question, output: tuple[int, ...]) -> Symptom:
     )
 
 
+def _scrambled_view(view: MovedAxis) -> Symptom:
+    return Symptom(
+        severity="error",
+        where="the loss",
+        message=f"targets meet elements of other positions: a view from {view.before} to {view.after} puts the axis of "
+        f"length {view.axis} into another place and leaves the elements where they are{in_op(view.site)}",
+        action="Move axes by `transpose` or `permute`; a `view` does not move elements.",
+        source=view.site.source,
+        evidence={"axis": float(view.axis)},
+    )
+
+
 def _is_broadcast(question: Question) -> bool:
     """Whether an op that compares element by element got shapes of which neither holds the other."""
     shape, targets = question.predictions, question.targets
     if _asks_for_classes(question) or targets is None or len(shape) == len(targets):
         return False
+    if math.prod(shape) < math.prod(
+        targets
+    ):  # each prediction meets several targets, such as (N,) against (N, N)
+        return True
     return tuple(size for size in shape if size != 1) == tuple(size for size in targets if size != 1)
 
 

@@ -6,12 +6,16 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._wiring_examples import asked
-from leadline.records import Profile
+from leadline.records import Profile, Question
+from leadline.records.wiring import MIN_TELLING_ELEMENTS
 
 # Heuristic: a network that always gives this answer is right so often that the rest hardly counts.
 MIN_TOP_SHARE = 0.95
 # Derived: with fewer targets, a share above MIN_TOP_SHARE and below 1 is impossible, and one class may be chance.
 MIN_COUNTED = 16
+# Derived: eight targets out of as many classes are the same once in two million batches, if classes are about as
+# frequent; then `MIN_TELLING_ELEMENTS` targets are enough.
+MIN_CLASSES = 8
 
 
 @check(
@@ -52,7 +56,7 @@ def single_answer(profile: Profile) -> Iterator[Symptom]:
         )
     elif (
         question.top_share is not None
-        and question.counted >= MIN_COUNTED
+        and question.counted >= (MIN_COUNTED if _may_be_chance(question) else MIN_TELLING_ELEMENTS)
         and question.top_share >= MIN_TOP_SHARE
     ):
         yield Symptom(
@@ -62,3 +66,8 @@ def single_answer(profile: Profile) -> Iterator[Symptom]:
             action="Pass `ignore_index` for padding, check the label column, and shuffle the data.",
             evidence={"top_share": question.top_share, "distinct": float(question.distinct or 0)},
         )
+
+
+def _may_be_chance(question: Question) -> bool:
+    """Whether a few targets out of these classes may be the same without a reason."""
+    return question.top_share != 1.0 or (question.classes or 0) < MIN_CLASSES

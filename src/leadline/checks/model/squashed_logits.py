@@ -13,6 +13,14 @@ SQUASHING_OPS = {
     "cross_entropy": ("softmax", "sigmoid", "relu", "relu6", "tanh", "hardsigmoid"),
     "binary_cross_entropy_with_logits": ("sigmoid", "relu", "relu6", "hardsigmoid", "softmax"),
 }
+# The same for ops by which a handwritten loss makes probabilities.
+SQUASHED_BEFORE = {
+    "softmax": SQUASHING_OPS["cross_entropy"],
+    "log_softmax": SQUASHING_OPS["cross_entropy"],
+    "logsumexp": ("softmax", "sigmoid"),
+    "sigmoid": SQUASHING_OPS["binary_cross_entropy_with_logits"],
+    "logsigmoid": SQUASHING_OPS["binary_cross_entropy_with_logits"],
+}
 
 
 def _example(behind: str) -> Profile:
@@ -33,7 +41,8 @@ def squashed_logits(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     Whether the input of `cross_entropy` or `binary_cross_entropy_with_logits` is the output of an activation or a
-    softmax. A `log_softmax` does not fire, because applying it twice changes nothing.
+    softmax. A `log_softmax` does not fire, because applying it twice changes nothing. A loss that is written by hand
+    and applies its own sigmoid or softmax is looked at in the same way.
 
     ## Why it hurts
     The loss applies its own softmax. From probabilities between 0 and 1 it makes at most $e / (e + C - 1)$ for the
@@ -56,5 +65,13 @@ def squashed_logits(profile: Profile) -> Iterator[Symptom]:
             message=f"{head.loss} expects logits but gets the output of {head.behind}: it applies its own "
             f"{'softmax' if head.loss == 'cross_entropy' else 'sigmoid'}, and the first loss is {head.mean:.3g}",
             action=f"Delete the {head.behind} {place} and pass the logits to `F.{head.loss}`.",
+            evidence={"loss": head.mean},
+        )
+    elif head is not None and head.behind in SQUASHED_BEFORE.get(head.squashed_by, ()):
+        yield Symptom(
+            severity="warning",
+            where="the loss",
+            message=f"the loss applies {head.squashed_by} to the output of {head.behind}, which squashed it before",
+            action=f"Delete the {head.behind} before the loss, and return the scores.",
             evidence={"loss": head.mean},
         )

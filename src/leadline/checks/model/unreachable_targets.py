@@ -32,7 +32,8 @@ def unreachable_targets(profile: Profile) -> Iterator[Symptom]:
     ## What it measures
     The last op that computed what a distance (`mse_loss`, `l1_loss` and others, or a difference written by hand)
     compares with targets. If it has a range, such as that of a ReLU, a sigmoid or a tanh, it counts the targets outside
-    of it. Fires if they are more than `MAX_OUTSIDE` = 5 %.
+    of it. A binary cross entropy compares probabilities, so its targets must lie between 0 and 1. Fires if more than
+    `MAX_OUTSIDE` = 5 % of the targets are outside.
 
     ## Why it hurts
     The error at these targets never vanishes. The gradient pushes the network into the flat end of the activation,
@@ -55,7 +56,9 @@ def unreachable_targets(profile: Profile) -> Iterator[Symptom]:
         where=reach.site.module or "the model",
         message=f"{100 * reach.outside:.0f} % of the targets cannot be reached: the outputs are {ends}"
         f"{in_op(reach.site)}",
-        action=f"Delete the {reach.site.op} after the last layer, or scale the targets into its range.",
+        action="Bring the targets between 0 and 1: labels of -1 and 1 become `(targets + 1) / 2`."
+        if (reach.low, reach.high) == (0.0, 1.0)
+        else f"Delete the {reach.site.op} after the last layer, or scale the targets into its range.",
         source=reach.site.source,
         evidence={"outside": reach.outside},
     )

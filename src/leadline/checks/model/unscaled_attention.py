@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check
@@ -9,6 +10,8 @@ from leadline.checks._wiring_examples import SITE, with_parts
 from leadline.records import AttentionProduct, Profile
 
 # Heuristic: variance of attention logits over the keys; at 4, twice the deviation of unit logits, few keys share a
+# Derived: float32 rounds a root and a mean square to far less.
+MAX_ROOT_ERROR = 1e-3
 # query.
 MAX_LOGIT_VARIANCE = 4.0
 # Heuristic: well above 1, the variance of scaled unit logits and of T5; such logits are uneven, but train.
@@ -48,7 +51,7 @@ def unscaled_attention(profile: Profile) -> Iterator[Symptom]:
     The variance of the product $q \cdot k$ that a softmax reads, over `width` $d$ features. Fires if nothing between
     the projections and the softmax is a factor or a norm, the variance is that of independent queries and keys
     (so the weights are fresh), it exceeds `MAX_LOGIT_VARIANCE` = 4 (a note from 1.5 on), and dividing by $d$ would
-    bring it back below that limit.
+    bring it back below that limit. It also fires if the logits are multiplied by $\sqrt d$, to within rounding.
 
     ## Why it hurts
     Each of the $d$ terms adds its variance: with unit queries and keys the logits have a deviation of $\sqrt d$. The
@@ -64,6 +67,21 @@ def unscaled_attention(profile: Profile) -> Iterator[Symptom]:
     """
     attentions = profile.parts.attentions if profile.parts else ()
     is_fresh = not profile.has_learned and (profile.optimizer is None or profile.optimizer.steps == 0)
+    multiplied = [each for each in attentions if _multiplies_by_root(each)]
+    for first in multiplied[:1]:
+        yield Symptom(
+            severity="warning",
+            where=first.site.module or "the model",
+            message=f"{len(multiplied)} of {len(attentions)} attentions multiply their logits by {first.factor:.3g}, "
+            f"the root of {first.width}, instead of dividing by it",
+            action=f"Multiply the product by `{first.width} ** -0.5`{_at(first)}.",
+            source=first.site.source,
+            evidence={
+                "factor": first.factor,
+                "width": float(first.width),
+                "attentions": float(len(multiplied)),
+            },
+        )
     unscaled = [each for each in attentions if is_fresh and _misses_factor(each)]
     if not unscaled:
         return
@@ -78,6 +96,13 @@ def unscaled_attention(profile: Profile) -> Iterator[Symptom]:
         source=worst.site.source,
         evidence={"variance": worst.variance, "width": float(width), "attentions": float(len(unscaled))},
     )
+
+
+def _multiplies_by_root(product: AttentionProduct) -> bool:
+    """Whether the factor is the root of the width, to within rounding, and no norm makes up for it."""
+    root = math.sqrt(product.width)
+    is_root = abs(product.factor - root) <= MAX_ROOT_ERROR * root
+    return product.width >= MIN_WIDTH and is_root and not product.is_normalized
 
 
 def _misses_factor(product: AttentionProduct) -> bool:

@@ -21,7 +21,8 @@ def unused_past(profile: Profile) -> Iterator[Symptom]:
 
     ## What it measures
     In a sequence whose targets are its own later inputs, all inputs before the last position are replaced. The output
-    at the last position must change.
+    at the last position must change. Where outputs have no positions, all positions but the first are replaced, and all
+    but the last: some output must change in both cases.
 
     ## Why it hurts
     The network can learn only which token follows which. Its mask is inverted, its attention or recurrence is dead, or
@@ -44,3 +45,14 @@ def unused_past(profile: Profile) -> Iterator[Symptom]:
             action="Check the direction of the attention mask, and that state or attention output is really used.",
             evidence={"positions_changed": float(probe.last + 1)},
         )
+    lone = profile.dependence.lone_readings if profile.dependence else ()
+    for each in lone:
+        if profile.dependence is not None and profile.dependence.axes_of(each.input) > 2 and not opens_later:
+            yield Symptom(
+                severity="warning",
+                where="the model",
+                message=f"replacing all positions of {each.input} but the {'first' if each.first else 'last'} changes "
+                f"no output: only one of {each.last - each.first + 2} positions is read",
+                action="Check which position the output is taken from, and that state or attention reaches it.",
+                evidence={"positions_changed": float(each.last - each.first + 1)},
+            )

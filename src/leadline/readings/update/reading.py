@@ -145,7 +145,10 @@ def _measure_step(
 
     def loss_at(multiple: float) -> float:
         probe.move(along.deltas, multiple / along.factor)
-        return probe.evaluate()[0]
+        try:
+            return probe.evaluate()[0]
+        except Exception:  # far out, the user's loss may refuse what the model returns, such as NaN
+            return math.nan
 
     def response_of(only: set[str] | None) -> float:
         probe.move(deltas, short, only)

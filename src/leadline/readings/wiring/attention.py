@@ -27,6 +27,8 @@ class _Path:
     """The product or weight at the end; None if the path ends elsewhere."""
     has_factor: bool = False
     is_normalized: bool = False
+    factor: float = 1.0
+    """The product of the numbers that it multiplies by."""
 
 
 def read_attention_products(trace: Trace) -> Iterator[AttentionProduct]:
@@ -74,6 +76,7 @@ def _product_behind(trace: Trace, softmax: Op) -> Iterator[AttentionProduct]:
         key_ms=key.forward.ms,
         has_factor=product.kwargs.get("alpha", 1) != 1 or any(each.has_factor for each in (path, *operands)),
         is_normalized=any(each.is_normalized for each in operands),
+        factor=path.factor * math.prod(each.factor for each in operands),
     )
 
 
@@ -94,6 +97,7 @@ def _walk_back(trace: Trace, value: Value, goal: str) -> _Path:
             path.has_factor = True  # a bounded function, or a temperature that depends on the signal
             return path
         path.has_factor = path.has_factor or _is_factor(trace, op)
+        path.factor *= _factor(trace, op)
         if op.kind not in PASSING and op.kind != "scale":
             path.is_normalized = path.is_normalized or op.kind == "reduce"
             return path
@@ -124,6 +128,17 @@ def _is_factor(trace: Trace, op: Op) -> bool:
     if before is None or after is None or not before.ms > 0 or not math.isfinite(before.ms):
         return True
     return abs(after.ms / before.ms - 1) > MAX_FACTOR_ROUNDING
+
+
+def _factor(trace: Trace, op: Op) -> float:
+    """The number by which an op multiplies its input; 1 if it does something else, or by more than one number."""
+    others = [math.prod(trace.values[each].shape) for each in op.inputs[1:]]
+    if op.kind != "scale" or op.params or any(count > 1 for count in others) or not op.inputs:
+        return 1.0
+    before, after = trace.values[op.inputs[0]].forward, trace.values[op.outputs[0]].forward
+    if before is None or after is None or not before.ms > 0 or not math.isfinite(after.ms):
+        return 1.0
+    return math.sqrt(after.ms / before.ms)
 
 
 def _contraction(product: Op, query: Value) -> int | None:

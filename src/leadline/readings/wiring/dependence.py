@@ -33,15 +33,16 @@ from leadline.readings.wiring.output_changes import (
     noise_between,
     reversed_samples,
 )
-from leadline.readings.wiring.places import PassComparison
 from leadline.readings.wiring.probe_passes import (
     MIN_OVER_NOISE,
     NotProbedError,
     PassOutcome,
     ProbePasses,
     RefusedBatchError,
+    SampleBatch,
     outcome_of,
     own_error,
+    perturbation_inside,
 )
 from leadline.readings.wiring.question import read_question
 from leadline.records import Gap, Trace
@@ -59,10 +60,16 @@ from leadline.tracer.values import tensors_in
 MAX_NOISE = 1e-2
 # Heuristic: below this, half of a sequence is too short to tell past from future.
 MIN_POSITIONS = 4
+# Heuristic: of two columns, one may be meant for something else.
+MIN_COLUMNS = 3
 # Derived: what the documentation promises, besides passes that are made again to find an op.
 MAX_PASSES = 8
+# Heuristic: relative change by another order of the samples; kernels add up in another order then, and what depends on
+# a place changes by far more.
+MIN_CHANGE_BY_PLACE = 1e-4
 
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
+TOO_MANY_PASSES = f"other probes took all {MAX_PASSES} passes"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
 Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
@@ -104,6 +111,8 @@ class _Probes(ProbePasses):
             if layout.offset is not None:
                 self._probe("what each position sees", self._probe_positions, layout)
             self._probe("whether padding is masked", self._probe_padding, layout)
+            if layout.offset is None:
+                self._probe("which positions are read", self._probe_rest, layout)
         dependence = Dependence(
             passes=self.runner.made,
             noise=self.noise,
@@ -151,68 +160,99 @@ class _Probes(ProbePasses):
             raise NotProbedError(reason or "the batch has fewer than two samples")
         self._refuse_graphs(layout, samples)
         data = [each for each in layout.tensors if not each.is_mask] or list(layout.tensors)
+        targets = _with_samples(self.case.targets, samples, axis)
+        every = SampleBatch(
+            base=self.base,
+            data={id(each.tensor): each.tensor for each in data},
+            masks={id(each.tensor): each.tensor for each in layout.tensors if each.is_mask},
+            others={id(each): each for each in (*(each.tensor for each in layout.tensors), *targets)},
+            samples=samples,
+        )
         square = next((each for each in layout.tensors if _is_square(each.tensor, samples)), None)
         if square is None or len(layout.tensors) == 1:
-            own = {id(each.tensor): each.tensor for each in data}
             may_be_sequence = layout.positions is None and all(
                 len(use.shape) <= 2 for use in self.uses if use.visible
             )
             # The first row of one causal sequence never changes unless it is changed itself, so it stays at first.
-            first = 1 if may_be_sequence else 0
-            found = self._perturb_samples(self.base, own, range(first, samples, 2), axis)
-            if (
-                not found.forbidden and not self.keeps_counted
-            ):  # a refused pass has taken the place of this one
-                found = self._perturb_in_reverse(layout, own, range(1 - first, samples, 2), axis)
-            self.perturbations.append(found)
+            self.perturbations.append(self._perturb_twice(every, layout, 1 if may_be_sequence else 0))
             return
         if samples < 3:
             raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
-        fewer = self._without_last_sample(layout, samples, axis)
-        try:
-            base = self.run(fewer)
-        except RefusedBatchError:  # a matrix that connects samples no longer fits
-            raise NotProbedError(CONNECTED_SAMPLES.format(square.name)) from None
-        own = {id(each.tensor): fewer[id(each.tensor)] for each in data}
-        self.perturbations.append(self._perturb_samples(base, own, range(0, samples - 1, 2), axis, fewer))
+        fewer = self._without_last_sample(every, axis)
+        if fewer is None:
+            raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
+        self.perturbations.append(self._perturb_twice(fewer, layout, 0))
+
+    def _without_last_sample(self, every: SampleBatch, axis: int) -> SampleBatch | None:
+        """The batch without its last sample; None if the model refuses it, because an input connects samples.
+
+        An input with as many positions as samples then no longer looks like one that does. Outputs that have as many
+        rows as before have no samples, but positions, as a mean over the batch leaves them: then it is the whole batch.
+        """
+
+        def narrowed(tensors: Mapping[int, Tensor]) -> dict[int, Tensor]:
+            return {key: each.narrow(axis, 0, every.samples - 1) for key, each in tensors.items()}
+
+        others = narrowed(every.others)
+        targets = {id(each) for each in tensors_in(self.case.targets)}
+        for changed in (others, {key: each for key, each in others.items() if key not in targets}):
+            try:
+                base = self.run(changed)
+            except RefusedBatchError:  # also the loss, if it gets more outputs than targets
+                continue
+            if [each.shape for each in base.outputs] == [each.shape for each in self.base.outputs]:
+                return every
+            data, masks = narrowed(every.data), narrowed(every.masks)
+            return SampleBatch(base=base, data=data, masks=masks, others=changed, samples=every.samples - 1)
+        return None
+
+    def _perturb_twice(self, batch: SampleBatch, layout: BatchLayout, first: int) -> Perturbation:
+        """Change every second sample, beginning with `first`; if the others stay as they were, change those instead."""
+        axis = layout.sample_axis or 0
+        found = self._perturb_samples(batch, range(first, batch.samples, 2), axis)
+        if found.forbidden or self.keeps_counted:  # a refused pass has taken the place of the second one
+            return found
+        return self._perturb_in_reverse(batch, layout, range(1 - first, batch.samples, 2))
 
     def _perturb_in_reverse(
-        self, layout: BatchLayout, data: dict[int, Tensor], redrawn: Sequence[int], axis: int
+        self, batch: SampleBatch, layout: BatchLayout, redrawn: Sequence[int]
     ) -> Perturbation:
         """Change these samples and turn the order of all around: what stays must not notice either.
 
-        Random numbers stay where they are, so the order stays too if the pass draws any, and if some inputs have other
-        samples. Where something is noticed, or the model needs its order, the samples are changed again in their order.
+        Masks change, too. Random numbers stay where they are, so the order stays if the pass draws any, and if some
+        inputs have other samples. Where something is noticed, or the model needs its order, the samples are changed
+        again in their order.
         """
-        plain = partial(self._perturb_samples, self.base, data, redrawn, axis)
-        samples = layout.samples or 0
+        axis, base = layout.sample_axis or 0, batch.base
+        plain = partial(self._perturb_samples, batch, redrawn, axis)
         is_uneven = any(
-            each.tensor.dim() > axis and each.tensor.size(axis) != samples for each in self.inputs
+            each.tensor.dim() > axis and each.tensor.size(axis) != layout.samples for each in self.inputs
         )
-        if self.base.is_random or is_uneven or not self.base.outputs:
+        if base.is_random or is_uneven or not base.outputs:
             return plain()
-        others = [each.tensor for each in layout.tensors]
-        others += _with_samples(self.case.targets, samples, axis)
+        masks = batch.redrawn_masks(redrawn, axis)
         try:
             other = self.run_changed(
-                data,
+                batch.data,
                 1 - axis,
                 lambda tensor, free: redraw_samples(tensor, axis, redrawn, free).flip(axis),
-                {id(each): each.flip(axis) for each in others},
+                {key: each.flip(axis) for key, each in {**batch.others, **masks}.items()},
             )
         except RefusedBatchError:
             return plain()
         turned = (
             []
             if other is None
-            else [reversed_samples(each, samples, layout.positions, axis) for each in other.outputs]
+            else [reversed_samples(each, batch.samples, layout.positions, axis) for each in other.outputs]
         )
         restored = [each for each in turned if each is not None]
-        if other is None or len(restored) < len(self.base.outputs):
+        if other is None or len(restored) < len(base.outputs):
             return plain()
-        moved = self.moved(self.base, replace(other, outputs=restored), samples, axis)
-        forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
-        found = plain() if forbidden else None
+        moved = self.moved(base, replace(other, outputs=restored), batch.samples, axis)
+        forbidden = tuple(
+            index for index, move in enumerate(moved) if move > MIN_CHANGE_BY_PLACE and index not in redrawn
+        )
+        found = plain(masks) if forbidden else None
         if found is not None and found.forbidden:
             return found
         return Perturbation(
@@ -225,31 +265,24 @@ class _Probes(ProbePasses):
             by_place=bool(forbidden),
         )
 
-    def _without_last_sample(self, layout: BatchLayout, samples: int, axis: int) -> dict[int, Tensor]:
-        """Inputs and targets without their last sample, by the `id` of the original.
-
-        An input with as many positions as samples is then no longer taken for a matrix that connects them.
-        """
-        inputs = [each.tensor for each in layout.tensors]
-        targets = _with_samples(self.case.targets, samples, axis)
-        return {id(each): each.narrow(axis, 0, samples - 1) for each in (*inputs, *targets)}
-
     def _perturb_samples(
         self,
-        base: PassOutcome,
-        data: dict[int, Tensor],
+        batch: SampleBatch,
         redrawn: Sequence[int],
         axis: int,
-        others: Mapping[int, Tensor] = MappingProxyType({}),
+        masks: Mapping[int, Tensor] = MappingProxyType({}),
     ) -> Perturbation:
-        samples = next(iter(data.values())).size(axis)
+        samples, base = batch.samples, batch.base
         other = self.run_changed(
-            data, 1 - axis, lambda tensor, free: redraw_samples(tensor, axis, redrawn, free), others
+            batch.data,
+            1 - axis,
+            lambda tensor, free: redraw_samples(tensor, axis, redrawn, free),
+            {**batch.others, **masks},
         )
         if other is None:
             raise NotProbedError("all samples of the batch are equal")
         if not base.outputs:
-            return _perturbation_inside(self.compare(base, other, samples, redrawn), redrawn)
+            return perturbation_inside(self.compare(base, other, samples, redrawn), redrawn)
         moved = self.moved(base, other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
         pairs = list(zip(base.outputs, other.outputs, strict=False))
@@ -308,6 +341,8 @@ class _Probes(ProbePasses):
         positions, offset = layout.positions, layout.offset
         if positions is None or offset is None:
             return
+        if self.made >= MAX_PASSES:
+            raise NotProbedError(TOO_MANY_PASSES)
         change = permute_positions if kind == "order" else redraw_positions
         other = self.run_changed(
             {id(source.tensor): source.tensor},
@@ -343,6 +378,31 @@ class _Probes(ProbePasses):
             )
         )
 
+    # Sequences without positions in the outputs: all positions but one are changed.
+
+    def _probe_rest(self, layout: BatchLayout) -> None:
+        source = next((each for each in layout.tensors if _may_be_sequence(each)), None)
+        if source is None or any(source.tensor.size(1) in each.shape[1:] for each in self.base.outputs):
+            return
+        last = source.tensor.size(1) - 1
+        for kept in (0, last):
+            if self.made >= MAX_PASSES or not self.base.outputs:
+                return
+            other = self.run_changed(
+                {id(source.tensor): source.tensor},
+                1,
+                partial(_redrawn_but, kept=kept),
+            )
+            if other is None:
+                return
+            moved = self.moved(self.base, other, len(source.tensor), 0, MIN_OVER_NOISE * self.noise)
+            first, end = (1, last) if kept == 0 else (0, last - 1)
+            self.perturbations.append(
+                Perturbation(
+                    kind="rest", input=source.name, first=first, last=end, moved=moved, by_sample=True
+                )
+            )
+
     # Padded positions, where a mask is given.
 
     def _probe_padding(self, layout: BatchLayout) -> None:
@@ -369,8 +429,8 @@ class _Probes(ProbePasses):
         return len(targets) if bool((targets == targets[:1]).all()) else 0
 
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
-        if self.runner.made - self.repeated >= MAX_PASSES:
-            raise NotProbedError(f"other probes took all {MAX_PASSES} passes")
+        if self.made >= MAX_PASSES:
+            raise NotProbedError(TOO_MANY_PASSES)
         other = self.run_changed(
             {id(source.tensor): source.tensor},
             1,
@@ -405,29 +465,21 @@ class _Probes(ProbePasses):
         return self.compare(self.base, other, positions, earlier).reaches(positions - 1)
 
 
-def _perturbation_inside(comparison: PassComparison, redrawn: Sequence[int]) -> Perturbation:
-    """The change of samples, seen at an op that puts elements of some samples into others."""
-    found = comparison.find_transfer()
-    if found is None:
-        raise NotProbedError("the model returns nothing but its loss, which may compare samples")
-    site, reached = found
-    forbidden = tuple(
-        index for index, is_reached in enumerate(reached) if is_reached and index not in redrawn
-    )
-    return Perturbation(
-        kind="sample",
-        first=redrawn[0],
-        last=redrawn[-1],
-        changed=len(redrawn),
-        moved=tuple(map(float, reached)),
-        forbidden=forbidden,
-        site=site,
-    )
-
-
 def _with_samples(tree: Any, samples: int, axis: int) -> list[Tensor]:
     """The tensors that have the axis of samples."""
     return [each for each in tensors_in(tree) if each.dim() > axis and each.size(axis) == samples]
+
+
+def _may_be_sequence(each: BatchTensor) -> bool:
+    """Whether an input has several positions or columns along its second axis."""
+    is_shaped = each.tensor.dim() == 2 or (each.tensor.dim() == 3 and not each.is_tokens)
+    return is_shaped and not each.is_mask and each.tensor.size(1) >= MIN_COLUMNS
+
+
+def _redrawn_but(tensor: Tensor, free: Tensor, kept: int) -> Tensor:
+    """All samples redrawn at the free positions, but for one position."""
+    is_kept = torch.arange(len(free), device=free.device) == kept
+    return redraw_samples(tensor, 0, range(len(tensor)), free & ~is_kept)
 
 
 def _is_square(tensor: Tensor, samples: int) -> bool:

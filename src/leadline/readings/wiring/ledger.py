@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from leadline.ops.arguments import argument
-from leadline.ops.table import LAYOUT_KINDS, find_op
+from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.frozen import ops_with, outputs_of
+from leadline.readings.wiring.reached import (
+    needed_ops,
+    parent_of,
+    read_discarded,
+    read_discarded_parameters,
+    siblings_of,
+    site_of,
+)
 from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Trace, Update
 from leadline.records.wiring import (
-    DiscardedResult,
     FlatCause,
     FlatStep,
     GradientState,
@@ -28,6 +36,8 @@ from leadline.tracer.cuts import values_after
 # Kinds of ops that take a parameter apart or write it differently, and kinds that add a vector to what they compute.
 REARRANGING_KINDS = frozenset({"layout", "cast", "select", "join"})
 BIASED_KINDS = frozenset({"weight", "recurrent", "bias"})
+# Kinds of ops that add up the terms of a loss, with their weights.
+SUMMING_KINDS = LAYOUT_KINDS | {"add", "bias", "scale"}
 
 
 def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | None) -> Ledger:
@@ -49,6 +59,7 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
     modules = {module.path: module for module in trace.modules}
     used = {parameter.name for parameter in trace.parameters if parameter.used}
     idle = tuple(_idle(trace, modules, used))
+    discarded = tuple(read_discarded(trace, modules, needed))
     return Ledger(
         rows=tuple(rows),
         optimizers=_optimizer_names(trace.optimizer),
@@ -56,7 +67,7 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
         unregistered=tuple(_unregistered(trace)),
         idle=idle,
         reused=tuple(_reused(modules, idle)),
-        discarded=tuple(_discarded(trace, modules, needed)),
+        discarded=(*discarded, *read_discarded_parameters(trace, modules, needed, discarded)),
         flat=tuple(_flat_steps(trace, rows)),
         constant_terms=tuple(_constant_terms(trace, needed)),
         mode_dependent=tuple(each.path for each in trace.modules if each.mode_dependent and each.calls),
@@ -191,25 +202,6 @@ def _with_reason(row: LedgerRow, parameter: Parameter) -> LedgerRow:
     return replace(row, reason=reason)
 
 
-def needed_ops(trace: Trace, values: Iterable[int | None] | None = None) -> set[int]:
-    """The ops that these values, by default the loss, depend on, whether or not a gradient flows through them."""
-    values = (trace.loss_value,) if values is None else values
-    writers = {value: op.index for op in trace.ops for value in op.outputs}
-    pending, needed = [value for value in values if value is not None], set[int]()
-    while pending:
-        writer = writers.get(pending.pop())
-        if writer is not None and writer not in needed:
-            needed.add(writer)
-            pending += read_values(trace.ops[writer])
-    return needed
-
-
-def read_values(op: Op) -> tuple[int, ...]:
-    """The inputs of which the op reads elements; `zeros_like` and its kind read only shapes."""
-    row = find_op(op.name)
-    return () if row is not None and row.reads_shapes else op.inputs
-
-
 def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:
     readers: dict[int, Op] = {}
     for op in trace.ops:
@@ -219,17 +211,9 @@ def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:
         if leaf.value in readers:
             yield UnregisteredTensor(
                 shape=trace.values[leaf.value].shape,
-                site=_site(readers[leaf.value]),
+                site=site_of(readers[leaf.value]),
                 in_optimizer=leaf.in_optimizer,
             )
-
-
-def _site(op: Op) -> OpSite:
-    return OpSite(op=op.name, module=op.module, source=op.source)
-
-
-def _parent(path: str) -> str:
-    return path.rpartition(".")[0]
 
 
 def _own_parameters(trace: Trace) -> dict[str, list[Parameter]]:
@@ -238,19 +222,9 @@ def _own_parameters(trace: Trace) -> dict[str, list[Parameter]]:
     for parameter in trace.parameters:
         path = parameter.name
         while path and parameter.trainable:
-            path = _parent(path)
+            path = parent_of(path)
             inside[path].append(parameter)
     return inside
-
-
-def _siblings(module: Module, modules: dict[str, Module]) -> list[Module]:
-    """The other modules of the same type in the same container, such as the layers of a ModuleList."""
-    parent = _parent(module.path)
-    return [
-        other
-        for path, other in modules.items()
-        if path != module.path and _parent(path) == parent and other.type == module.type
-    ]
 
 
 def _idle(trace: Trace, modules: dict[str, Module], used: set[str]) -> Iterator[IdleModule]:
@@ -264,7 +238,7 @@ def _idle(trace: Trace, modules: dict[str, Module], used: set[str]) -> Iterator[
         if any(module.path.startswith(f"{outer}.") for outer in found):
             continue
         found.append(module.path)
-        ran = sum(other.calls > 0 for other in _siblings(module, modules))
+        ran = sum(other.calls > 0 for other in siblings_of(module, modules))
         yield IdleModule(
             path=module.path,
             type=module.type,
@@ -276,118 +250,9 @@ def _idle(trace: Trace, modules: dict[str, Module], used: set[str]) -> Iterator[
 def _reused(modules: dict[str, Module], idle: Sequence[IdleModule]) -> Iterator[ReusedModule]:
     idle_paths = {each.path for each in idle}
     for module in modules.values():
-        waiting = tuple(other.path for other in _siblings(module, modules) if other.path in idle_paths)
+        waiting = tuple(other.path for other in siblings_of(module, modules) if other.path in idle_paths)
         if module.calls > 1 and waiting:
             yield ReusedModule(path=module.path, type=module.type, calls=module.calls, idle_siblings=waiting)
-
-
-def _discarded(trace: Trace, modules: dict[str, Module], needed: set[int]) -> Iterator[DiscardedResult]:
-    """The outermost modules that computed something with trainable parameters of which nothing reaches the loss."""
-    trainable = {parameter.name for parameter in trace.parameters if parameter.trainable}
-    ops_of: dict[str, list[Op]] = defaultdict(list)
-    for op in trace.ops:
-        path = op.module
-        while path:
-            ops_of[path].append(op)
-            path = _parent(path)
-    found: list[str] = []
-    for module in modules.values():
-        ops = ops_of.get(module.path, [])
-        weighted = [op for op in ops if any(name in trainable for name in op.params)]
-        if module.container or not weighted or any(op.index in needed for op in ops):
-            continue
-        if any(module.path.startswith(f"{outer}.") for outer in found):
-            continue
-        found.append(module.path)
-        yield DiscardedResult(
-            module=module.path,
-            type=module.type,
-            site=_site(ops[-1]),
-            replaced_by=_replacement(trace, module, modules, needed, ops_of),
-            bypassed=_is_bypassed(trace, module, modules, needed, ops[-1])
-            and not _is_returned(trace, module, modules, ops),
-            kept=_is_kept(trace, module, modules, ops),
-        )
-
-
-def _replacement(
-    trace: Trace,
-    module: Module,
-    modules: dict[str, Module],
-    needed: set[int],
-    ops_of: dict[str, list[Op]],
-) -> str:
-    """A later sibling of the same shape, with the same input, whose result is used; "" if there is none.
-
-    A loop overwrites results by those of later layers. Heads that run side by side are no such thing: the loss may use
-    the first of them only.
-    """
-    last = max(op.index for op in ops_of[module.path])
-    given = {value for value in module.given if value is not None}
-    shapes = _parameter_shapes(trace, module)
-    for other in _siblings(module, modules):
-        is_used = any(op.index in needed and op.index > last for op in ops_of.get(other.path, []))
-        is_given = given and given <= {value for value in other.given if value is not None}
-        if is_used and is_given and _parameter_shapes(trace, other) == shapes:
-            return other.path
-    return ""
-
-
-def _parameter_shapes(trace: Trace, module: Module) -> list[tuple[int, ...]]:
-    return [each.shape for each in trace.parameters if each.name.startswith(f"{module.path}.")]
-
-
-def _is_bypassed(
-    trace: Trace, module: Module, modules: dict[str, Module], needed: set[int], last: Op
-) -> bool:
-    """Whether the caller of the module goes on with its input where its result would fit: a forgotten assignment."""
-    if len(module.given) != 1 or len(module.returned) != 1:
-        return False
-    given, returned = module.given[0], module.returned[0]
-    if given is None or returned is None or trace.values[given].shape != trace.values[returned].shape:
-        return False
-    caller = _caller(module, modules)
-    inside = f"{caller}." if caller else ""
-    return any(
-        given in op.inputs and op.index in needed and op.index > last.index
-        for op in trace.ops
-        if op.module == caller or op.module.startswith(inside)
-    )
-
-
-def _is_kept(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequence[Op]) -> bool:
-    """Whether the caller of the module returns something that was computed from its result, or may return it.
-
-    What a caller returns is known if it returned tensors and each of them was recorded. What left the graph, as a
-    number or an array or by a `detach`, may have come back unseen.
-    """
-    left = [*(each.value for each in trace.exits), *(op.outputs[0] for op in trace.ops if op.cut == "call")]
-    if left and {op.index for op in ops} & needed_ops(trace, left):
-        return True
-    returned = _returned(module, modules)
-    if not returned or any(value is None for value in returned):
-        return True
-    return _is_returned(trace, module, modules, ops)
-
-
-def _is_returned(trace: Trace, module: Module, modules: dict[str, Module], ops: Sequence[Op]) -> bool:
-    """Whether the caller is known to return something that was computed from the module's result."""
-    needed = needed_ops(trace, [value for value in _returned(module, modules) if value is not None])
-    return any(op.index in needed for op in ops)
-
-
-def _returned(module: Module, modules: dict[str, Module]) -> tuple[int | None, ...]:
-    """What the caller of the module returns, None for what was not recorded; () if nothing is known."""
-    caller = _caller(module, modules)
-    return modules[caller].returned if caller in modules else ()
-
-
-def _caller(module: Module, modules: dict[str, Module]) -> str:
-    """The path of the innermost module around this one that can be called."""
-    caller = _parent(module.path)
-    while caller in modules and modules[caller].container:
-        caller = _parent(caller)
-    return caller
 
 
 def _flat_steps(trace: Trace, rows: Sequence[LedgerRow]) -> Iterator[FlatStep]:
@@ -406,13 +271,14 @@ def _flat_steps(trace: Trace, rows: Sequence[LedgerRow]) -> Iterator[FlatStep]:
             name
             for other in trace.ops
             if other.index in behind or other is op
-            for name in other.params
+            for name in (*other.params, *(_transposed_weights(trace, op, makers) if other is op else ()))
             if name in zero
         }
         if cause is not None and tensors:
             seen.add((op.name, op.module))
-            weight = next(iter(op.params), "") if cause == "zeros" else ""
-            yield FlatStep(site=_site(op), tensors=len(tensors), cause=cause, weight=weight)
+            weights = [*op.params, *_transposed_weights(trace, op, makers)]
+            weight = next(iter(weights), "") if cause == "zeros" else ""
+            yield FlatStep(site=site_of(op), tensors=len(tensors), cause=cause, weight=weight)
 
 
 def _stops_gradient(trace: Trace, op: Op) -> bool:
@@ -436,11 +302,23 @@ def _cause_of_stop(trace: Trace, op: Op, makers: Mapping[int, Op]) -> FlatCause 
         # attention has a single key where the batch has one; a layer with one unit has one for ever
         return "single" if is_single and _is_layer_output(op.inputs[0], makers) else None
     if op.kind == "weight":
-        parameters = [each for each in trace.parameters if each.name in op.params and len(each.shape) > 1]
+        weights = {*op.params, *_transposed_weights(trace, op, makers)}
+        parameters = [each for each in trace.parameters if each.name in weights and len(each.shape) > 1]
         given = trace.values[op.inputs[0]].forward
         is_zero = given is not None and given.ms == 0 and given.count > 1
         return "zeros" if is_zero and parameters and all(each.norm == 0 for each in parameters) else None
     return None
+
+
+def _transposed_weights(trace: Trace, op: Op, makers: Mapping[int, Op]) -> Iterator[str]:
+    """The parameters that an op reads after they were only moved, as in `x @ weight.t()`."""
+    for value in op.inputs:
+        maker = makers.get(value)
+        while maker is not None and maker.kind in LAYOUT_KINDS and maker.inputs:
+            value = maker.inputs[0]
+            maker = makers.get(value)
+        if trace.values[value].source == "parameter":
+            yield trace.values[value].name
 
 
 def _is_layer_output(value: int, makers: Mapping[int, Op]) -> bool:
@@ -452,14 +330,35 @@ def _is_layer_output(value: int, makers: Mapping[int, Op]) -> bool:
 
 
 def _constant_terms(trace: Trace, needed: Collection[int]) -> Iterator[OpSite]:
-    """Loss ops that the loss depends on and nothing trainable goes into, such as a teacher compared with itself."""
+    """Loss ops that the loss depends on and nothing that learns goes into, such as a teacher compared with itself."""
     trainable = {each.name for each in trace.parameters if each.trainable}
     sources = [each.id for each in trace.values if each.source == "parameter" and each.name in trainable] + [
         leaf.value for leaf in trace.unregistered
     ]
-    learned = values_after(trace, sources)
+    learned = {*sources}
+    for op in trace.ops:  # behind a cut nothing learns, and indices have no gradient
+        if op.cut is None and learned & {*op.inputs}:
+            learned |= {value for value in op.outputs if trace.values[value].floating}
     if trace.loss_value not in learned:
         return  # nothing of the loss learns: the graph is cut, which other checks say
     for op in trace.ops:
         if op.kind == "loss" and op.index in needed and not learned & {*op.inputs}:
-            yield _site(op)
+            yield site_of(op)
+    computed = values_after(trace, sources)
+    for op in _added_terms(trace):
+        if op.kind != "loss" and computed & {*op.outputs} and not learned & {*op.outputs}:
+            yield site_of(op)
+
+
+def _added_terms(trace: Trace) -> Iterator[Op]:
+    """The ops that computed the terms of which the loss is the sum."""
+    makers = {value: op for op in trace.ops for value in op.outputs}
+    pending = [] if trace.loss_value is None else [trace.loss_value]
+    while pending:
+        op = makers.get(pending.pop())
+        if op is None:
+            continue
+        if op.kind in SUMMING_KINDS and all(math.prod(trace.values[each].shape) == 1 for each in op.inputs):
+            pending += op.inputs
+        else:
+            yield op

@@ -97,9 +97,10 @@ def find_offset_between(inputs: Sequence[BatchTensor]) -> TargetOffset | None:
 
 
 def count_declared_padding(trace: Trace, used: UsedTargets | None, inputs: Sequence[BatchTensor]) -> int:
-    """Predictions at padded ends of the rows that are asked for padding, where an embedding declares what padding is.
+    """Predictions at padded ends of the rows that are asked for padding.
 
-    Fewer than `MIN_TELLING_ELEMENTS` are none: a token of the vocabulary may end a row by chance.
+    An embedding declares what padding is, or the rows show it (see `_tokens_at_ends`). Fewer than
+    `MIN_TELLING_ELEMENTS` are none: a token of the vocabulary may end a row by chance.
     """
     declared = {
         int(index)
@@ -114,13 +115,30 @@ def count_declared_padding(trace: Trace, used: UsedTargets | None, inputs: Seque
             or each.tensor.dim() != 2
         ):
             continue
-        for padding in declared:
-            is_padding = each.tensor == padding
-            ends = [is_padding.long().cumprod(1), is_padding.flip(1).long().cumprod(1).flip(1)]
-            asked = (sum(ends) > 0) & (used.values == padding) & used.counted
-            if int(asked.sum()) >= MIN_TELLING_ELEMENTS:
-                return int(asked.sum())
+        for turn in (False, True):  # positions are along the second axis, or the first
+            tokens, values, counted = (
+                tensor.t() if turn else tensor for tensor in (each.tensor, used.values, used.counted)
+            )
+            for padding in declared | _tokens_at_ends(tokens):
+                is_padding = tokens == padding
+                ends = [is_padding.long().cumprod(1), is_padding.flip(1).long().cumprod(1).flip(1)]
+                asked = (sum(ends) > 0) & (values == padding) & counted
+                if int(asked.sum()) >= MIN_TELLING_ELEMENTS:
+                    return int(asked.sum())
     return 0
+
+
+def _tokens_at_ends(tokens: Tensor) -> set[int]:
+    """The token that fills up rows of different lengths: it stands in a row at their ends and nowhere else."""
+    last = tokens[:, -1]
+    found = set[int]()
+    for token in torch.unique(last).tolist():
+        is_token = tokens == token
+        ends = is_token.flip(1).long().cumprod(1).flip(1) > 0
+        lengths = ends.sum(1)
+        if bool((is_token == ends).all()) and int(lengths.max()) > 1 and len(torch.unique(lengths)) > 2:
+            found.add(int(token))
+    return found
 
 
 def _offsets(used: UsedTargets, source: BatchTensor, axis: int) -> list[TargetOffset]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-import torch
 from torch import Tensor
 
 from leadline.case import Case
@@ -31,6 +30,8 @@ RANGES = {
     "gelu": (-0.17, math.inf),
     "silu": (-0.2785, math.inf),
 }
+PROBABILITY_LOSSES = frozenset(["binary_cross_entropy", "binary_cross_entropy_with_logits"])
+"""Losses that compare probabilities, which they make of scores or are given, with targets between 0 and 1."""
 DISTANCES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
 """Losses that are zero only where the output is the target."""
 # Heuristic: relative to the size of the targets; less is rounding, or the noise of a quantity that is never negative.
@@ -43,15 +44,39 @@ def read_output_range(case: Case, trace: Trace, base: Pass) -> OutputRange | Non
     Of several such outputs, the one with most targets outside; None if no last activation has a range.
     """
     found = [
-        _measure(op, target)
+        _measure(op, target, RANGES[op.name])
         for op, target in _compared(case, trace, base)
         if op is not None and op.name in RANGES
     ]
+    found += [
+        _measure(op, target, RANGES["sigmoid"])
+        for op, target in _loss_targets(trace, base, PROBABILITY_LOSSES)
+        if target is not None
+    ]
+    found += [_measure(op, target, RANGES["sigmoid"]) for op, target in _own_probabilities(case, trace)]
     return max(found, key=lambda each: each.outside, default=None)
 
 
-def _measure(op: Op, target: Tensor) -> OutputRange:
-    low, high = RANGES[op.name]
+def _own_probabilities(case: Case, trace: Trace) -> Iterator[tuple[Op, Tensor]]:
+    """Sigmoids that a handwritten loss makes of all outputs, with targets of the same shape."""
+    target = case.targets
+    if (
+        not isinstance(target, Tensor)
+        or not target.is_floating_point()
+        or any(op.kind == "loss" for op in trace.ops)
+    ):
+        return
+    makers = {value: op for op in trace.ops for value in op.outputs}
+    for op in trace.ops:
+        if op.phase == "loss" and op.name in ("sigmoid", "logsigmoid") and op.inputs:
+            maker = _maker(makers, op.inputs[0])
+            is_output = maker is not None and maker.phase == "forward"
+            if is_output and trace.values[op.inputs[0]].shape == tuple(target.shape):
+                yield op, target
+
+
+def _measure(op: Op, target: Tensor, limits: tuple[float, float]) -> OutputRange:
+    low, high = limits
     values = target.detach().double()
     margin = MAX_OVERSHOOT * float(values.abs().max()) if values.numel() else 0.0
     outside = (values < low - margin) | (values > high + margin)
@@ -66,20 +91,26 @@ def _measure(op: Op, target: Tensor) -> OutputRange:
 def _compared(case: Case, trace: Trace, base: Pass) -> Iterator[tuple[Op | None, Tensor]]:
     """What made each output that is compared with targets, and the targets: in loss ops, and in differences by hand."""
     makers = {value: op for op in trace.ops for value in op.outputs}
-    calls = {name: [each for each in base.loss_calls if each.name == name] for name in DISTANCES}
-    seen: Counter[str] = Counter()
+    for op, expected in _loss_targets(trace, base, DISTANCES):
+        if expected is not None and op.inputs:
+            yield _maker(makers, op.inputs[0]), expected
     given = dict(named_tensors(case.targets, "target"))
     for op in trace.ops:
-        if op.name in DISTANCES:
-            number, seen[op.name] = seen[op.name], seen[op.name] + 1
-            same = calls[op.name]
-            if number < len(same) and same[number].targets is not None and op.inputs:
-                yield _maker(makers, op.inputs[0]), torch.as_tensor(same[number].targets)
-        elif op.name in ("sub", "rsub") and op.phase == "loss" and len(op.inputs) == 2:
+        if op.name in ("sub", "rsub") and op.phase == "loss" and len(op.inputs) == 2:
             for output, target in (op.inputs, op.inputs[::-1]):
                 value = trace.values[target]
                 if value.source == "target" and value.name in given and given[value.name].is_floating_point():
                     yield _maker(makers, output), given[value.name]
+
+
+def _loss_targets(trace: Trace, base: Pass, names: Collection[str]) -> Iterator[tuple[Op, Tensor | None]]:
+    """The calls of these loss ops in the trace, with the targets of the same call in the pass."""
+    calls = {name: [each for each in base.loss_calls if each.name == name] for name in names}
+    seen: Counter[str] = Counter()
+    for op in trace.ops:
+        if op.name in names:
+            number, seen[op.name] = seen[op.name], seen[op.name] + 1
+            yield op, calls[op.name][number].targets if number < len(calls[op.name]) else None
 
 
 def _maker(makers: dict[int, Op], value: int) -> Op | None:

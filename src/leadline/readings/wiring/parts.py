@@ -9,6 +9,7 @@ from leadline.case import Case
 from leadline.readings.pretrained import read_trained
 from leadline.readings.wiring.attention import read_attention_products
 from leadline.readings.wiring.frozen import read_frozen_weights
+from leadline.readings.wiring.patterns import read_merged_layers, read_moved_axes
 from leadline.readings.wiring.routing import read_routers
 from leadline.readings.wiring.streams import read_mixings
 from leadline.records import Module, Trace
@@ -30,6 +31,8 @@ def read_parts(trace: Trace, case: Case | None) -> NetworkParts:
         mixings=tuple(read_mixings(trace)),
         angles=tuple(_rounded_angles(trace)),
         repeated=tuple(_repeated_modules(trace)),
+        moved_axes=tuple(read_moved_axes(trace)),
+        merged=tuple(read_merged_layers(trace)),
         frozen=None if case is None else read_frozen_weights(trace, case),
         trained=trained,
         trained_names=trained_names,

@@ -77,25 +77,42 @@ class PassComparison:
         return index
 
     def find_transfer(self) -> tuple[OpSite, list[bool]] | None:
-        """The first op behind the outputs that only moves elements, or runs over a sequence, and mixes samples.
+        """The first op behind the outputs that mixes samples before a layer, moves elements or runs over them.
 
-        A loss may compare samples, and a mean may go over them; nobody moves elements between them, or runs a recurrent
-        layer along them, on purpose. Returns its place and whether each index changed.
+        A loss may compare samples, and a mean may go over them; nobody does so before a layer, moves elements between
+        samples, or runs a recurrent layer along them, on purpose. Returns its place and whether each index changed.
         """
         behind, pending = set(self._roots), list(self._roots)
         while pending:
             makers = {*self._base[pending.pop()].makers} - behind
             behind |= makers
             pending += makers
+        inside = self._before_weights(behind)
         for index in sorted(behind):
-            if index >= self._compared or not _moves_elements(self._base[index].name):
+            is_judged = index in inside or _moves_elements(self._base[index].name)
+            if index >= self._compared or not is_judged:
                 continue
             changed = [each for each in self._base[index].makers if self.state(each) != "same"]
-            if self.state(index) == "mixed" and all(self._is_apart(each) for each in changed):
+            lost = [each for each in changed if not self._has_samples(each)] if index in inside else []
+            if self.state(index) == "mixed" and all(each in lost or self._is_apart(each) for each in changed):
                 before, after = self._axes(index)[0]
                 if len(before) == self._length:
-                    return self._base[index].site, (before != after).tolist()
+                    return self._base[(*lost, index)[0]].site, (before != after).tolist()
         return None
+
+    def _before_weights(self, behind: Collection[int]) -> set[int]:
+        """The ops whose result goes into a layer: they belong to the network, not to a loss that compares samples."""
+        pending = [index for index in behind if _is_weight(self._base[index].name)]
+        inside = set[int]()
+        while pending:
+            makers = {*self._base[pending.pop()].makers} - inside
+            inside |= makers
+            pending += makers
+        return inside
+
+    def _has_samples(self, index: int) -> bool:
+        """Whether an output has an axis of exactly the length."""
+        return any(len(each) == self._length for each in self._base[index].axes)
 
     def _is_apart(self, index: int) -> bool:
         """Whether an output has an axis of exactly the length, along which nothing is mixed."""
@@ -157,6 +174,11 @@ def _is_same_call(one: OpPrint, two: OpPrint) -> bool:
 def _moves_elements(name: str) -> bool:
     row = find_op(name)
     return row is not None and (row.kind in LAYOUT_KINDS or row.kind == "recurrent")
+
+
+def _is_weight(name: str) -> bool:
+    row = find_op(name)
+    return row is not None and row.kind == "weight"
 
 
 def _is_layout(name: str) -> bool:

@@ -6,7 +6,7 @@ noise of repeating the same pass are no changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from leadline.case import Case
 from leadline.readings.wiring.batch import all_positions, free_positions, replace_tensors
 from leadline.readings.wiring.output_changes import change_along
 from leadline.readings.wiring.places import PassComparison
+from leadline.records.wiring import Perturbation
 from leadline.tracer.passes import OpPrint, Pass, PassRunner, as_real, has_signal
 from leadline.tracer.values import tensors_in
 
@@ -75,6 +76,11 @@ class ProbePasses:
         """Passes that were made again to find an op."""
         self.keeps_counted = False
         """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
+
+    @property
+    def made(self) -> int:
+        """Forward passes, without those that were made again to find an op."""
+        return self.runner.made - self.repeated
 
     def run(self, changed: dict[int, Tensor]) -> PassOutcome:
         return outcome_of(self.one_pass(changed), changed)
@@ -166,3 +172,44 @@ def own_error(error: Exception) -> str:
 def _summary(error: Exception) -> str:
     first = (str(error).strip().splitlines() or [""])[0]
     return f"{type(error).__name__}: {first}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleBatch:
+    """Tensors that have an axis of samples, by the `id` of the original, and the outcome of a pass on them."""
+
+    base: PassOutcome
+    data: Mapping[int, Tensor]
+    """Inputs that carry a signal."""
+    masks: Mapping[int, Tensor]
+    others: Mapping[int, Tensor]
+    """All inputs and targets with samples."""
+    samples: int
+
+    def redrawn_masks(self, redrawn: Sequence[int], axis: int) -> dict[int, Tensor]:
+        """The masks, in which each of these samples has that of the sample before it: a valid mask as a whole."""
+        changed = {key: each.clone() for key, each in self.masks.items()}
+        for key, mask in self.masks.items():
+            for sample in redrawn:
+                changed[key].select(axis, sample).copy_(mask.select(axis, sample - 1))
+        return changed
+
+
+def perturbation_inside(comparison: PassComparison, redrawn: Sequence[int]) -> Perturbation:
+    """The change of samples, seen at an op that puts elements of some samples into others."""
+    found = comparison.find_transfer()
+    if found is None:
+        raise NotProbedError("the model returns nothing but its loss, which may compare samples")
+    site, reached = found
+    forbidden = tuple(
+        index for index, is_reached in enumerate(reached) if is_reached and index not in redrawn
+    )
+    return Perturbation(
+        kind="sample",
+        first=redrawn[0],
+        last=redrawn[-1],
+        changed=len(redrawn),
+        moved=tuple(map(float, reached)),
+        forbidden=forbidden,
+        site=site,
+    )

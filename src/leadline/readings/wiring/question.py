@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from leadline.case import Case
-from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.batch import BatchTensor
 from leadline.readings.wiring.held_outputs import (
     foreign_gradient,
-    pull_of_targets,
-    unbounded_output,
+    has_shared_targets,
+    meets_other_targets,
     unless_refused,
     whole_over_halves,
 )
+from leadline.readings.wiring.input_uses import predictions_read_inputs
 from leadline.readings.wiring.offsets import UsedTargets, find_offset, find_offset_between
 from leadline.readings.wiring.output_range import read_output_range
 from leadline.readings.wiring.reduction import difference_scales, read_reduction
-from leadline.records import Op, Trace
-from leadline.records.wiring import Broadcast, OpSite, Question, Reduction, Scores, TargetOffset
+from leadline.readings.wiring.shapes import (
+    ELEMENT_LOSSES,
+    compares_directly,
+    find_broadcast,
+    scrambled_output,
+)
+from leadline.readings.wiring.signs import subtracted_terms, toward_targets, unbounded_output
+from leadline.records import Trace
+from leadline.records.wiring import Question, Reduction, Scores, TargetOffset
 from leadline.tracer.inputs import named_tensors
 from leadline.tracer.passes import ObservedLoss, Pass
 from leadline.tracer.values import tensors_in
@@ -39,19 +44,11 @@ EXPECTED_SCORES: dict[str, Scores] = {
 """Losses of class scores, and the scores that they expect."""
 CLASS_LOSSES = frozenset(["cross_entropy", "nll_loss"])
 """Losses with one target class per prediction, whose scores are along the second axis, or the only one."""
-ELEMENT_LOSSES = frozenset(
-    [
-        "mse_loss",
-        "l1_loss",
-        "smooth_l1_loss",
-        "huber_loss",
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-    ]
-)
-"""Losses that compare predictions and targets element by element."""
 SQUARED_LOSSES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
 """Losses whose predictions have the scale of their targets."""
+
+ASYMMETRIC_LOSSES = frozenset([*EXPECTED_SCORES, "binary_cross_entropy", "binary_cross_entropy_with_logits"])
+"""Losses that give another number if predictions and targets are exchanged."""
 
 # Derived: rounding of a sum over 100,000 float32 scores is below this.
 MAX_NORMALIZATION_ERROR = 1e-3
@@ -72,7 +69,7 @@ def read_question(
     gradient = _gradient(base.loss, predictions)
     if gradient is None:
         return Question(loss=call.name if call else ""), None
-    axis = _class_axis(call, predictions, gradient)
+    axis = _class_axis(call, predictions, gradient, case.targets)
     scores = None if axis is None else _scores_in_output(base, predictions, gradient, axis)
     used = _used_targets(call, scores)
     offset = None if used is None else find_offset(used, inputs)
@@ -84,8 +81,12 @@ def read_question(
         "compares_directly": compares_directly(trace),
         "unread_answers": tuple(_unread_answers(case, trace, base)),
         "reduction": _reduction(call, scores, offset),
-        "scrambled": None if call is None or axis is None else _scrambled_output(base, predictions, axis),
+        "scrambled": None if call is None or axis is None else scrambled_output(base, predictions, axis),
         "output_range": read_output_range(case, trace, base),
+        "subtracted": subtracted_terms(base),
+        "terms": len(_loss_calls(base)),
+        "swapped": next(_swapped_calls(base), ""),
+        "reads_inputs": predictions_read_inputs(trace),
         **_answer_fields(case, base, call, gradient, axis),
         **_score_fields(base, predictions, axis),
         **(_regression_fields(base) or difference_scales(trace)),
@@ -98,6 +99,8 @@ def read_question(
         toward_target=_toward_target(case, base, call, predictions, gradient, axis),
         whole_over_halves=unless_refused(whole_over_halves, case, base),
         foreign_gradient=unless_refused(foreign_gradient, case, base),
+        has_shared_targets=bool(unless_refused(has_shared_targets, case, base)),
+        has_permuted_targets=bool(unless_refused(meets_other_targets, case, base)),
         unbounded_output=unless_refused(unbounded_output, case, base),
         **read,
     )
@@ -115,6 +118,15 @@ def _loss_calls(base: Pass) -> list[ObservedLoss]:
     return [call for call in calls if _gradient(base.loss, call.predictions) is not None]
 
 
+def _swapped_calls(base: Pass) -> Iterator[str]:
+    """Names of losses whose target learns while their prediction is given, unless they are symmetric in both."""
+    for call in base.loss_calls:
+        if call.name not in ASYMMETRIC_LOSSES or call.targets is None or call.predictions.requires_grad:
+            continue
+        if call.targets.requires_grad and _gradient(base.loss, call.targets) is not None:
+            yield call.name
+
+
 def _main_output(output: Any) -> Tensor | None:
     tensors = [each for each in tensors_in(output) if each.is_floating_point() and each.numel() > 1]
     return max((each for each in tensors if each.requires_grad), key=Tensor.numel, default=None)
@@ -126,16 +138,28 @@ def _gradient(loss: Tensor, at: Tensor) -> Tensor | None:
     return torch.autograd.grad(loss, at, retain_graph=True, allow_unused=True)[0]
 
 
-def _class_axis(call: ObservedLoss | None, predictions: Tensor, gradient: Tensor) -> int | None:
+def _class_axis(call: ObservedLoss | None, predictions: Tensor, gradient: Tensor, targets: Any) -> int | None:
     """The axis of the class scores; None if the predictions are no class scores.
 
-    For a loss of several ops, it is the last axis if the gradient sums to zero along it, as that of a softmax does.
+    For a loss of several ops, it is an axis along which the gradient sums to zero, as that of a softmax does: the last
+    one, or the second if there is a class for each index along the others.
     """
     if call is not None:
         return min(1, predictions.dim() - 1) if call.name in CLASS_LOSSES else None
-    total, size = gradient.sum(-1).abs().sum(), gradient.abs().sum()
-    is_softmax = predictions.size(-1) > 2 and bool(size > 0) and bool(total <= MAX_GRADIENT_SUM * size)
-    return predictions.dim() - 1 if is_softmax else None
+    if _sums_to_zero(gradient, -1):
+        return predictions.dim() - 1
+    is_second = (
+        isinstance(targets, Tensor)
+        and not targets.is_floating_point()
+        and predictions.dim() > 2
+        and targets.shape == (*predictions.shape[:1], *predictions.shape[2:])
+    )
+    return 1 if is_second and _sums_to_zero(gradient, 1) else None
+
+
+def _sums_to_zero(gradient: Tensor, axis: int) -> bool:
+    total, size = gradient.sum(axis).abs().sum(), gradient.abs().sum()
+    return gradient.size(axis) > 2 and bool(size > 0) and bool(total <= MAX_GRADIENT_SUM * size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +222,7 @@ def _answer_fields(
 ) -> dict[str, Any]:
     """How many predictions have a target, and how often the most frequent target occurs."""
     if axis is None:
-        return _constant_fields(case, call)
+        return _constant_fields(case, call) or _constant_classes(case, call)
     if call is None and not tensors_in(case.targets):
         return {}  # a handwritten loss that was given no targets ranks columns: the right one is always the same
     gradients = _gradients_of_calls(base, call, gradient, axis)
@@ -235,12 +259,30 @@ def _gradients_of_calls(base: Pass, call: ObservedLoss | None, gradient: Tensor,
 
 def _constant_fields(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
     """For a loss of numbers: whether all targets of the batch are one number. Targets that the loss makes are not."""
-    if call is None or call.name not in ELEMENT_LOSSES or call.targets is None or not call.targets.numel():
+    targets = case.targets if call is None else call.targets
+    if not isinstance(targets, Tensor) or not targets.is_floating_point() or not targets.numel():
         return {}
-    given = [each for each in tensors_in(case.targets) if each.numel() == call.targets.numel()]
+    if call is not None and call.name not in ELEMENT_LOSSES:
+        return {}
+    given = [each for each in tensors_in(case.targets) if each.numel() == targets.numel()]
     if not any(bool((each == each.flatten()[0]).all()) for each in given):
         return {}
-    return {"counted": call.targets.numel(), "ignored": 0, "top_share": 1.0, "distinct": 1}
+    return {"counted": targets.numel(), "ignored": 0, "top_share": 1.0, "distinct": 1}
+
+
+def _constant_classes(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
+    """For a loss by hand, such as one of triplets: whether its only targets are one class for all samples."""
+    targets = case.targets
+    if (
+        call is not None
+        or not isinstance(targets, Tensor)
+        or targets.is_floating_point()
+        or targets.dim() != 1
+    ):
+        return {}
+    if not len(targets) or bool((targets != targets[0]).any()):
+        return {}
+    return {"counted": len(targets), "ignored": 0, "top_share": 1.0, "distinct": 1, "classes": 1}
 
 
 def _score_fields(base: Pass, predictions: Tensor, axis: int | None) -> dict[str, Any]:
@@ -333,7 +375,7 @@ def _toward_target(
     share = _share_toward_target(call, predictions, gradient, axis, case.targets)
     if call is not None and len(tensors_in(case.targets)) < 2:
         return share
-    pull = unless_refused(pull_of_targets, case, base) if call is not None or share is None else None
+    pull = toward_targets(case, base) if call is not None or share is None else None
     return share if pull is None else pull
 
 
@@ -350,12 +392,28 @@ def _share_toward_target(
         return float((gradient < 0)[likely].double().mean()) if bool(likely.any()) else None
     if axis is not None:
         return _share_of_raised_targets(gradient, axis, targets)
+    if call is None and _are_chosen(gradient, targets):
+        return _share_of_raised_targets(gradient, gradient.dim() - 1, targets)
     if targets.shape != predictions.shape or call is None or call.name not in ELEMENT_LOSSES:
         return None
     scores = predictions.detach().sigmoid() if call.name.endswith("with_logits") else predictions.detach()
     counted = (gradient != 0) & (scores != targets)
     toward = ((scores - targets) * gradient) > 0
     return float(toward[counted].double().mean()) if bool(counted.any()) else None
+
+
+def _are_chosen(gradient: Tensor, targets: Tensor) -> bool:
+    """Whether a handwritten loss reads, of each row of scores, that of its class and nothing else."""
+    is_fitting = not targets.is_floating_point() and targets.shape == gradient.shape[:-1]
+    if (
+        not is_fitting
+        or not targets.numel()
+        or int(targets.max()) >= gradient.size(-1)
+        or int(targets.min()) < 0
+    ):
+        return False
+    chosen = torch.zeros_like(gradient, dtype=torch.bool).scatter(-1, targets.unsqueeze(-1), value=True)
+    return bool((gradient[~chosen] == 0).all()) and bool((gradient != 0).any())
 
 
 def _share_of_raised_targets(gradient: Tensor, axis: int, targets: Tensor) -> float | None:
@@ -370,54 +428,6 @@ def _share_of_raised_targets(gradient: Tensor, axis: int, targets: Tensor) -> fl
     return float((at_target < 0).double().mean())
 
 
-# Shapes: does each output meet its own target?
-
-
-def find_broadcast(trace: Trace) -> Broadcast | None:
-    """The first op of the loss in which shapes such as (N, 1) and (N,) make a table of all outputs and all targets."""
-    outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
-    targets = {value.id for value in trace.values if value.source == "target"}
-    for op in trace.ops:
-        if op.phase != "loss":
-            continue
-        of_targets, of_outputs = targets & {*op.inputs}, (outputs & {*op.inputs}) - targets
-        for output in of_outputs:
-            for target in of_targets:
-                if _is_table(trace, output, target, op):
-                    return Broadcast(
-                        outputs=trace.values[output].shape,
-                        targets=trace.values[target].shape,
-                        site=OpSite(op=op.name, module=op.module, source=op.source),
-                    )
-        if of_targets:
-            targets.update(op.outputs)
-        if of_outputs:
-            outputs.update(op.outputs)
-    return None
-
-
-def compares_directly(trace: Trace) -> bool:
-    """Whether all that is done with outputs and targets, before a loss op reads both, is to move their elements.
-
-    Then each output has one target, and nothing compares samples with each other.
-    """
-    outputs = {value for op in trace.ops if op.phase == "forward" for value in op.outputs}
-    targets = {value.id for value in trace.values if value.source == "target"}
-    is_compared = False
-    for op in trace.ops:
-        if op.phase != "loss" or not (outputs | targets).intersection(op.inputs):
-            continue
-        if op.kind == "loss":
-            is_compared = True
-        elif op.kind not in LAYOUT_KINDS:
-            return False
-        elif targets.intersection(op.inputs):
-            targets.update(op.outputs)
-        else:
-            outputs.update(op.outputs)
-    return is_compared
-
-
 def _unread_answers(case: Case, trace: Trace, base: Pass) -> Iterator[tuple[int, ...]]:
     """Shapes of targets that nothing reads while the model has an output of that shape, which nothing reads either."""
     read = {value for op in trace.ops for value in op.inputs}
@@ -428,54 +438,3 @@ def _unread_answers(case: Case, trace: Trace, base: Pass) -> Iterator[tuple[int,
     for output in tensors_in(base.output):
         if output.shape in unread and output.requires_grad and _gradient(base.loss, output) is None:
             yield tuple(output.shape)
-
-
-def _is_table(trace: Trace, output: int, target: int, op: Op) -> bool:
-    """Whether the op compares more pairs than there are, although both have the same sizes apart from axes of length 1.
-
-    A loss that compares element by element broadcasts inside.
-    """
-    first, second = trace.values[output].shape, trace.values[target].shape
-    if len(first) == len(second):
-        return False
-    if without_ones(first) != without_ones(second):
-        return _is_crossed(first, second)
-    compared = trace.values[op.outputs[0]].shape
-    if op.name in ELEMENT_LOSSES:
-        pairs = zip_longest(reversed(first), reversed(second), fillvalue=1)
-        compared = tuple(max(pair) for pair in pairs)
-    return math.prod(compared) > max(math.prod(first), math.prod(second))
-
-
-def _is_crossed(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
-    """Whether the samples, along the first axis of both shapes, meet on two axes of what they broadcast to."""
-    samples = first[0] if first else 1
-    if samples == 1 or not second or second[0] != samples:
-        return False
-    pairs = list(zip_longest(reversed(first), reversed(second), fillvalue=1))
-    return (samples, 1) in pairs and (1, samples) in pairs
-
-
-def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of a shape without axes of length 1."""
-    return tuple(size for size in shape if size != 1)
-
-
-def _scrambled_output(base: Pass, predictions: Tensor, axis: int) -> tuple[int, ...] | None:
-    """The shape of an output that was viewed as class scores although its classes are along another axis.
-
-    A view keeps the elements in order. Then the step from one class to the next, counted in elements, must be the same
-    in both shapes.
-    """
-    classes, flat = predictions.size(axis), predictions.detach().flatten()
-    for output in tensors_in(base.output):
-        if output.dim() < 3 or output.numel() != flat.numel() or classes not in output.shape[1:]:
-            continue
-        steps = [
-            math.prod(output.shape[place + 1 :]) for place, size in enumerate(output.shape) if size == classes
-        ]
-        if math.prod(predictions.shape[axis + 1 :]) not in steps and torch.equal(
-            output.detach().flatten(), flat
-        ):
-            return tuple(output.shape)
-    return None

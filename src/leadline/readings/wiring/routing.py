@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from leadline.ops.table import LAYOUT_KINDS
-from leadline.readings.wiring.ledger import gradient_state, needed_ops
+from leadline.readings.wiring.ledger import gradient_state
+from leadline.readings.wiring.reached import needed_ops
 from leadline.records import Op, Parameter, Trace, Value
 from leadline.records.parts import Router
 from leadline.records.wiring import OpSite
