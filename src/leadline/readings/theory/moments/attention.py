@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import torch
 from msgspec.structs import replace
 
+from leadline.readings.theory.causal_pairs import (
+    CausalPairs,
+    averaged_pairs,
+    key_gradient_pairs,
+    query_gradient_pairs,
+    scattered_pairs,
+)
 from leadline.readings.theory.common_tokens import pair_excess
 from leadline.readings.theory.field import (
     RandomField,
@@ -39,7 +45,7 @@ from leadline.readings.theory.moment_rule import (
 )
 from leadline.readings.theory.moments.pointwise import MIN_MASK_VALUE
 from leadline.readings.theory.moments.softmax import SoftmaxMoments, softmax_field, softmax_gradient
-from leadline.readings.theory.position_profile import MAX_PAIRS_LENGTH, PositionProfile, normalized_profile
+from leadline.readings.theory.position_profile import MAX_PAIRS_LENGTH
 from leadline.readings.theory.signal import Signal, fluctuation, rearranged
 
 BATCH_LETTERS = "abcdefgh"
@@ -52,8 +58,9 @@ def attention(call: Call) -> MomentMap:
     $$ E[y^2] = P_2\,q_v + (1 - P_2)\,\bar v, \qquad \sigma^2 = c^2 d\,q_q (q_k - \bar k) $$
     where $\bar v$, $\bar k$ are what tokens share and $\sigma^2$ is the variance of logits within a row. Gradients are
     those of the three ops. Keys and values that read the same $D$ features are correlated: two tokens with the cosine
-    $c$ have keys and values with the covariance $c^2$, and $E[c^2] = 1/D$. The $n - 1$ other keys then multiply the
-    gradient of the queries by $1 + (n - 1)/D$; under a causal mask, where most rows have few keys, this is left out.
+    $c$ have keys and values with the covariance $c^2$, and $E[c^2] = 1/D$. This adds $(1 - P_2)^2/D$ to the share of
+    the gradient that reaches the queries; for $n$ keys with even weights it multiplies it by $1 + (n - 1)/D$. Under a
+    causal mask, gradients and outputs keep the moments of each pair of tokens (see `causal_pairs`).
     """
     (query, q), (key, k), (source, v) = (call.read(place) for place in range(3))
     rank = len(call.output.shape)
@@ -76,12 +83,11 @@ def attention(call: Call) -> MomentMap:
             share=tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share),
         )
         field = with_pairs(
-            even, rank - 2, _averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
+            even, rank - 2, averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
         )
     out = call.sources.gaussian(field, fluctuation(v))
 
-    n_keys = k.field.shape[-2]
-    excess = 0.0 if expectations.squared_rows else pair_excess(call, key, source)
+    excess = pair_excess(call, key, source)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
@@ -90,17 +96,21 @@ def attention(call: Call) -> MomentMap:
         g_s = softmax_gradient(g_p, p, rank - 1, expectations)
         g_s = scaled(g_s, factor / math.sqrt(keep_probability))
         g_q = contracted(g_s, letters["p"], k.field, letters["k"], letters["q"])
-        g_q = scaled(g_q, math.sqrt(1 + (n_keys - 1) * excess))
+        if causal is None and expectations.passed > 0:
+            common = excess * (1 - expectations.squared) ** 2
+            g_q = scaled(g_q, math.sqrt(1 + common / expectations.passed))
         g_k = contracted(g_s, letters["p"], q.field, letters["q"], letters["k"])
         if causal is not None:
             even = replace(g_v, ms=g.ms, share=tuple(s * g.ms / g_v.ms if g_v.ms else s for s in g_v.share))
-            g_v = with_pairs(
-                even, rank - 2, _scattered_pairs(pairs_of(g, rank - 2), causal, keep_probability)
-            )
-            g_k = replace(g_k, profile=_column_profile(g_s, rank - 2))
-        pairs = ((query, g_q), (key, g_k), (source, g_v))
+            g_v = with_pairs(even, rank - 2, scattered_pairs(pairs_of(g, rank - 2), causal, keep_probability))
+            pairs = CausalPairs(*(pairs_of(each, rank - 2) for each in (q.field, k.field, v.field, g)))
+            passed = torch.tensor(expectations.passed_rows, dtype=torch.float64, device="cpu")
+            size = g_p.ms * factor**2 / keep_probability
+            g_q = _with_size(g_q, size * k.field.ms, query_gradient_pairs(pairs, causal, passed, excess))
+            g_k = _with_size(g_k, size * q.field.ms, key_gradient_pairs(pairs, passed))
         gradients = {
-            value: new_noise(_summed_heads(each, call.signals[value].field.shape)) for value, each in pairs
+            value: new_noise(_summed_heads(each, call.signals[value].field.shape))
+            for value, each in ((query, g_q), (key, g_k), (source, g_v))
         }
         ratio = radial_ratio(radial_part(grads[0], out), g, out)
         gradients[source] = _along_values(gradients[source], call.signals[source], ratio, expectations)
@@ -109,6 +119,12 @@ def attention(call: Call) -> MomentMap:
         return gradients
 
     return single_output(out, back)
+
+
+def _with_size(g: RandomField, size: float, pairs: torch.Tensor) -> RandomField:
+    """The gradient with these moments of pairs of tokens, in units of `size`; other axes keep their correlations."""
+    share = tuple(each * size / g.ms if g.ms else each for each in g.share)
+    return with_pairs(replace(g, ms=size, share=share), len(g.shape) - 2, pairs)
 
 
 def _along_values(terms: Terms, v: Signal, ratio: float, expectations: SoftmaxMoments) -> Terms:
@@ -141,62 +157,6 @@ def _causal_rows(expectations: SoftmaxMoments, shape: tuple[int, ...]) -> torch.
     return torch.tensor(rows, dtype=torch.float64, device="cpu")
 
 
-@lru_cache(maxsize=64)
-def _averages(n: int) -> torch.Tensor:
-    """The matrix of means over the first $i$ positions."""
-    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    return torch.ones(n, n, dtype=torch.float64, device="cpu").tril() / seen[:, None]
-
-
-def _averaged_pairs(v: torch.Tensor, squared: torch.Tensor, keep: float) -> torch.Tensor:
-    r"""Pairs of $y_i = \sum_j p_{ij} v_j$ under a causal mask, given those of the values.
-
-    Rows with independent weights of mean $1/i$ share $\frac{1}{i i'}\sum_{jj'} v_{jj'}$. One row has $P_2$ of its mean
-    square over the visible values, and $1 - P_2$ of what these share on average.
-    """
-    n = v.shape[0]
-    mean = _averages(n)
-    pairs = mean @ v @ mean.T
-    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    own = mean @ v.diagonal()
-    apart = (pairs.diagonal() * seen - own) / (seen - 1).clamp_min(1)
-    pairs.diagonal().copy_(squared / keep * own + (1 - squared) * apart)
-    return pairs
-
-
-def _scattered_pairs(g: torch.Tensor, squared: torch.Tensor, keep: float) -> torch.Tensor:
-    r"""Pairs of the gradient $\sum_i p_{ij} g_i$ of values under a causal mask, given those of $g$."""
-    n = g.shape[0]
-    mean = _averages(n)
-    own = g.diagonal()
-    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    pairs = mean.T @ (g - own.diag()) @ mean
-    single = (own * squared / keep / seen).flip(0).cumsum(0).flip(0)
-    double = (own * (1 - squared) / (seen * (seen - 1)).clamp_min(1)).flip(0).cumsum(0).flip(0)
-    place = torch.arange(n, device="cpu")
-    later = torch.maximum(place[:, None], place[None, :])
-    extra = double[later]
-    extra.diagonal().copy_(single)
-    return pairs + extra
-
-
-def _column_profile(g: RandomField, axis: int) -> PositionProfile | None:
-    r"""The profile along the keys of what a causal mask sums over the queries: $\sum_{i \ge j} w_i / i$ for key $j$."""
-    profile = profile_of(g)
-    even = (1.0,) * g.shape[axis]
-    weights = profile.weights if profile is not None and profile.axis == axis else even
-    return normalized_profile(axis, _sums_from_the_end(weights))[1]
-
-
-def _sums_from_the_end(rows: Sequence[float]) -> list[float]:
-    """$\\sum_{i \\ge j} r_i / i$ for each $j$."""
-    sums, total = [], 0.0
-    for place in range(len(rows), 0, -1):
-        total += rows[place - 1] / place
-        sums.append(total)
-    return sums[::-1]
-
-
 def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
     """The signal with the batch axes of the result: several heads may share keys and values."""
     own = signal.field.shape
@@ -221,7 +181,9 @@ def _repeated(field: RandomField, shape: tuple[int, ...]) -> RandomField:
         copies = (wide / size - 1) / (wide - 1) if wide > size else 0.0
         share.append(own + copies * (field.ms - own))
     whole = tuple(shape[:-2]) + field.shape[-2:]
-    return RandomField(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share))
+    uneven = profile_of(field)
+    profile = uneven if uneven is not None and whole[uneven.axis] == field.shape[uneven.axis] else None
+    return RandomField(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share), profile=profile)
 
 
 def _summed_heads(g: RandomField, shape: tuple[int, ...]) -> RandomField:

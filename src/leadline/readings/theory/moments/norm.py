@@ -52,14 +52,15 @@ def centered(x: RandomField, axes: Sequence[int]) -> RandomField:
             share.append(x.share[axis] - common if len(axes) > 1 else -(x.ms - common) / max(size - 1, 1))
         else:
             share.append(x.share[axis] - mean_pair_moment(x, axes, (axis,)))
+    ms = max(x.ms - common, 0.0)
     profile = profile_of(x)
-    return RandomField(
-        shape=x.shape,
-        mean=0.0,
-        ms=max(x.ms - common, 0.0),
-        share=tuple(share),
-        profile=None if profile is None or profile.axis in axes else profile,
-    )
+    if profile is None or profile.axis in axes:
+        profile = None
+    elif profile.pairs is not None and ms > 0:
+        pairs = (profile.pairs * x.ms - mean_pair_moment(x, axes, (profile.axis,))) / ms
+        pairs.diagonal().copy_(profile.pairs.diagonal())
+        profile = profile._replace(pairs=pairs)
+    return RandomField(shape=x.shape, mean=0.0, ms=ms, share=tuple(share), profile=profile)
 
 
 def normalized(
