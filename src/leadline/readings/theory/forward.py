@@ -163,8 +163,17 @@ def _store(trace: Trace, facts: SignalFacts, op: Op, moment_map: MomentMap, stat
         if signal is None:
             continue
         signal = _with_batch_shares(trace, op, value, signal, facts.live)
-        state.signals[value] = signal
         state.predicted[value] = signal.field
+        state.signals[value] = _with_rows_of_batch(trace, op, value, signal)
+
+
+def _with_rows_of_batch(trace: Trace, op: Op, number: int, signal: Signal) -> Signal:
+    """The signal with the measured moments of an embedding: which rows it reads is a fact of the batch.
+
+    They matter for tables of which few rows are read, such as those of positions and of token types.
+    """
+    stats = trace.values[number].forward
+    return signal if op.kind != "embedding" or stats is None else match_measured(signal, stats)
 
 
 def _with_batch_shares(trace: Trace, op: Op, number: int, signal: Signal, live: frozenset[int]) -> Signal:
