@@ -205,8 +205,8 @@ def _is_mask(call: Call, side: Side) -> bool:
         return False
     stats = call.value(value).forward
     if stats is None:
-        return signal.field.mean < -MIN_MASK_VALUE and call.output.floating
-    return stats.abs_max > MIN_MASK_VALUE and stats.mean < 0 < stats.zero_share and call.output.floating
+        return signal.field.mean <= -MIN_MASK_VALUE and call.output.floating
+    return stats.abs_max >= MIN_MASK_VALUE and stats.mean < 0 < stats.zero_share and call.output.floating
 
 
 def _masked(call: Call, x: Side, mask: Side) -> MomentMap:

@@ -209,7 +209,7 @@ def _masked(call: Call, logits: RandomField) -> tuple[RandomField, float]:
     if record.dtype == "bool":
         return logits, causal if value in call.causal else 1.0
     stats, mask = record.forward, call.signals.get(value)
-    if stats is not None and stats.abs_max > MIN_MASK_VALUE:
+    if stats is not None and stats.abs_max >= MIN_MASK_VALUE:
         return logits, stats.zero_share or 1.0
     if mask is None:
         return logits, 1.0

@@ -35,7 +35,7 @@ from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfil
 from leadline.readings.theory.signal import MIN_RELATIVE_VARIANCE, Signal, nodes_of, source_field
 from leadline.records import Op
 
-# Heuristic: masks fill logits with more, so that softmax drops them; above any logit, below the 65504 of float16.
+# Heuristic: masks fill logits with this or more, so that softmax drops them; above any logit, below the 65504 of float16.
 MIN_MASK_VALUE = 1e4
 
 
@@ -221,7 +221,7 @@ def mask(call: Call) -> MomentMap:
     if number is None:
         others = [call.signals[value].field.mean for value in known if value not in live]
         number = others[0] if others else None
-    if number is None or abs(number) > MIN_MASK_VALUE:
+    if number is None or abs(number) >= MIN_MASK_VALUE:
         return _masked(call, call.signals[live[0]], live[0], mask_visible_share(call))
     raise UnpredictableError(f"{call.op.name} under a mask of unknown extent")
 
