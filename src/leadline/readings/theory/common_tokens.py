@@ -8,8 +8,10 @@ made from fewer numbers, such as the pixels of a patch, have larger cosines.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from leadline.ops.table import LAYOUT_KINDS
+from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.moment_rule import Call
 from leadline.records import Op, Value
 
@@ -130,6 +132,19 @@ def _has_positions(value: Value) -> bool:
     return sum(size > 1 for size in value.shape) > 1 and value.shape[-1] > 1
 
 
+def common_tokens_gain(
+    values: RandomField, axis: int, excess: float, variance: float, squared: float
+) -> float:
+    r"""What the output of attention gains if keys and values read the same tokens: $(q_v - \bar v)\,e\,\sigma^2 (1 - P_2)^2$.
+
+    Attention weights $p_j$ grow with the logits $s_j = \sigma z_j$, so that the mean token leans along one direction,
+    by $E\sum_j p_j z_j = \sigma(1 - P_2)$ standard deviations (integration by parts). One direction of $D$ has the share
+    $e = 1/D$ of a token, which is the `excess` of pairs.
+    """
+    lean = variance * max(1 - squared, 0.0) ** 2
+    return max(values.ms - values.share[axis], 0.0) * excess * lean
+
+
 class AttendedValues:
     """The softmax over the logits that a product of queries and keys makes, and the values that it weights."""
 
@@ -159,3 +174,44 @@ def attended_values(call: Call) -> AttendedValues | None:
 
 def _is_weight(op: Op) -> bool:
     return op.kind == "weight"
+
+
+class Logits:
+    """The keys of attention that is written out, and the variance over keys of their products with the queries."""
+
+    __slots__ = ("keys", "variance")
+
+    def __init__(self, keys: int, variance: float) -> None:
+        self.keys, self.variance = keys, variance
+
+
+def attention_logits(call: Call, weights: int) -> Logits | None:
+    """The logits behind attention weights; None if they are not a softmax over products of queries and keys."""
+    is_softmax, scaled_product = False, None
+    for op in _makers(call, weights):
+        if op.name in _PRODUCTS:
+            signal = call.signals.get(op.outputs[0] if scaled_product is None else scaled_product)
+            if not is_softmax or signal is None or len(op.inputs) < 2:
+                return None
+            return Logits(op.inputs[1], max(signal.field.ms - signal.field.share[-1], 0.0))
+        if op.name == "softmax":
+            is_softmax = True
+        elif op.name != "add" and is_softmax and scaled_product is None:
+            scaled_product = op.outputs[0]
+        if _is_weight(op):
+            return None
+    return None
+
+
+def _makers(call: Call, value: int) -> Iterator[Op]:
+    """The ops that made a value, last first, each time following the first operand that an op made from a signal."""
+    for _ in range(MAX_OPS_TO_VALUES):
+        maker = call.value(value).op
+        if maker is None:
+            return
+        op = call.trace.ops[maker]
+        yield op
+        live = [read for read in op.inputs if call.value(read).op is not None and call.value(read).floating]
+        if not live:
+            return
+        value = live[0]

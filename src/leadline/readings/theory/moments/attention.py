@@ -9,13 +9,14 @@ import torch
 from msgspec.structs import replace
 
 from leadline.readings.theory.causal_pairs import (
+    MIN_SHARE,
     CausalPairs,
     averaged_pairs,
     key_gradient_pairs,
     query_gradient_pairs,
     scattered_pairs,
 )
-from leadline.readings.theory.common_tokens import pair_excess
+from leadline.readings.theory.common_tokens import common_tokens_gain, pair_excess
 from leadline.readings.theory.field import (
     RandomField,
     contracted,
@@ -70,24 +71,25 @@ def attention(call: Call) -> MomentMap:
     factor = call.argument("scale", 6)
     factor = 1 / math.sqrt(q.field.shape[-1]) if factor is None else float(factor)
     logits = scaled(contracted(q.field, letters["q"], k.field, letters["k"], letters["p"]), factor)
+    products = logits
     logits, visible_share = _masked(call, logits)
     keep_probability = 1 - float(call.argument("dropout_p", 4, 0.0) or 0.0)
     p, expectations = softmax_field(logits, rank - 1, visible_share)
     dropped = replace(p, ms=p.ms / keep_probability)
     field = contracted(dropped, letters["p"], v.field, letters["v"], letters["y"])
     causal = _causal_rows(expectations, logits.shape)
-    if causal is not None:
-        even = replace(
-            field,
-            ms=v.field.ms,
-            share=tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share),
-        )
-        field = with_pairs(
-            even, rank - 2, averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
-        )
-    out = call.sources.gaussian(field, fluctuation(v))
-
     excess = pair_excess(call, key, source)
+    variance = max(products.ms - products.share[-1], 0.0)
+    if causal is None:
+        gain = common_tokens_gain(v.field, rank - 2, excess, variance, expectations.squared)
+        field = replace(field, ms=field.ms + gain)
+    else:
+        share = tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share)
+        pairs = averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
+        gains = [common_tokens_gain(v.field, rank - 2, excess, variance, each) for each in causal.tolist()]
+        pairs.diagonal().add_(pairs.new_tensor(gains) / max(v.field.ms, MIN_SHARE))
+        field = with_pairs(replace(field, ms=v.field.ms, share=share), rank - 2, pairs)
+    out = call.sources.gaussian(field, fluctuation(v))
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
