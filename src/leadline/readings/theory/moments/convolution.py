@@ -68,10 +68,17 @@ def _common_taps(call: Call, x: Signal, weight: Signal) -> tuple[float, ...]:
 
     With $f_t$ the share of windows with tap $t$ inside, $\sum_t f_t^2 / \sum_t f_t$: windows at the border share less.
     """
-    if "transpose" in call.op.name:
-        return ()
     taps = _axis_taps(call, x, weight)
     return tuple(sum(f * f for f in each) / sum(each) if sum(each) else 1.0 for each in taps)
+
+
+def _scattered_taps(call: Call, weight: Signal) -> tuple[float, ...]:
+    """The share of pairs of positions that the same taps reach, where a window is scattered over its positions.
+
+    With a stride of $s$, taps reach only every $s$-th position along each axis; others get independent weights.
+    """
+    axes = len(weight.field.shape) - 2
+    return (1 / math.prod(_per_axis(call.argument("stride", 3), axes, 1)),) * axes
 
 
 def _transposed_connections(call: Call, x: Signal, weight: Signal) -> float:
@@ -95,18 +102,21 @@ def convolution(call: Call) -> MomentMap:
     $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2 s_x + E[b^2], \qquad
        g_x^2 = n \frac{|y|}{|x|} E[W^2]\,g_y^2 $$
     with $|y| / |x|$ the number of outputs per input: every product is a connection in both directions. Different
-    positions share what their windows share tap by tap.
+    positions share what their windows share tap by tap: forward the taps inside the image, backward those that reach
+    both positions.
     """
     (value, x), (_, weight) = call.read(0), call.read(1)
     bias_id = call.id("bias", 2)
     axes = len(weight.field.shape) - 2
     if len(x.field.shape) < axes + 1:
         raise UnpredictableError("a convolution of a tensor without channels")
-    count = _transposed_connections if "transpose" in call.op.name else _connections
-    n = count(call, x, weight)
+    is_transposed = "transpose" in call.op.name
+    n = (_transposed_connections if is_transposed else _connections)(call, x, weight)
+    taps = () if is_transposed else _common_taps(call, x, weight)
+    scattered = _scattered_taps(call, weight)
     channel = len(x.field.shape) - axes - 1
     field = _convolved(
-        x.field, call.output.shape, channel, n, weight.field, _common_taps(call, x, weight)
+        x.field, call.output.shape, channel, n, weight.field, scattered if is_transposed else taps
     )
     out = product = call.sources.gaussian(field, fluctuation(x))
     if bias_id is not None and bias_id in call.signals:
@@ -124,7 +134,10 @@ def convolution(call: Call) -> MomentMap:
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
-        return {value: new_noise(_convolved(g, x.field.shape, channel, back_fan, weight.field))}
+        passed = _convolved(
+            g, x.field.shape, channel, back_fan, weight.field, taps if is_transposed else scattered
+        )
+        return {value: new_noise(passed)}
 
     return single_output(out, back)
 
