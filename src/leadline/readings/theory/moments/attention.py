@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 import torch
 from msgspec.structs import replace
 
-from leadline.readings.theory.causal_pairs import (
+from leadline.readings.theory.attention_pairs import (
     MIN_SHARE,
-    CausalPairs,
+    AttentionPairs,
+    AttentionRows,
     averaged_pairs,
+    causal_weights,
+    full_weights,
     key_gradient_pairs,
     query_gradient_pairs,
     scattered_pairs,
@@ -45,7 +48,12 @@ from leadline.readings.theory.moment_rule import (
     single_output,
 )
 from leadline.readings.theory.moments.pointwise import MIN_MASK_VALUE
-from leadline.readings.theory.moments.softmax import SoftmaxMoments, softmax_field, softmax_gradient
+from leadline.readings.theory.moments.softmax import (
+    MIN_FULL_SHARE,
+    SoftmaxMoments,
+    softmax_field,
+    softmax_gradient,
+)
 from leadline.readings.theory.position_profile import MAX_PAIRS_LENGTH
 from leadline.readings.theory.signal import Signal, fluctuation, rearranged
 
@@ -61,7 +69,8 @@ def attention(call: Call) -> MomentMap:
     those of the three ops. Keys and values that read the same $D$ features are correlated: two tokens with the cosine
     $c$ have keys and values with the covariance $c^2$, and $E[c^2] = 1/D$. This adds $(1 - P_2)^2/D$ to the share of
     the gradient that reaches the queries; for $n$ keys with even weights it multiplies it by $1 + (n - 1)/D$. Under a
-    causal mask, gradients and outputs keep the moments of each pair of tokens (see `causal_pairs`).
+    causal mask, and where tokens differ, gradients and outputs keep the moments of each pair of tokens (see
+    `attention_pairs`).
     """
     (query, q), (key, k), (source, v) = (call.read(place) for place in range(3))
     rank = len(call.output.shape)
@@ -77,16 +86,18 @@ def attention(call: Call) -> MomentMap:
     p, expectations = softmax_field(logits, rank - 1, visible_share)
     dropped = replace(p, ms=p.ms / keep_probability)
     field = contracted(dropped, letters["p"], v.field, letters["v"], letters["y"])
-    causal = _causal_rows(expectations, logits.shape)
+    rows = _rows(expectations, logits.shape, visible_share, keep_probability)
     excess = pair_excess(call, key, source)
     variance = max(products.ms - products.share[-1], 0.0)
-    if causal is None:
+    if rows is None or not _differs_by_token(expectations, v.field):
         gain = common_tokens_gain(v.field, rank - 2, excess, variance, expectations.squared)
         field = replace(field, ms=field.ms + gain)
     else:
         share = tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share)
-        pairs = averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
-        gains = [common_tokens_gain(v.field, rank - 2, excess, variance, each) for each in causal.tolist()]
+        pairs = averaged_pairs(pairs_of(v.field, rank - 2), rows)
+        gains = [
+            common_tokens_gain(v.field, rank - 2, excess, variance, each) for each in rows.squared.tolist()
+        ]
         pairs.diagonal().add_(pairs.new_tensor(gains) / max(v.field.ms, MIN_SHARE))
         field = with_pairs(replace(field, ms=v.field.ms, share=share), rank - 2, pairs)
     out = call.sources.gaussian(field, fluctuation(v))
@@ -98,18 +109,16 @@ def attention(call: Call) -> MomentMap:
         g_s = softmax_gradient(g_p, p, rank - 1, expectations)
         g_s = scaled(g_s, factor / math.sqrt(keep_probability))
         g_q = contracted(g_s, letters["p"], k.field, letters["k"], letters["q"])
-        if causal is None and expectations.passed > 0:
+        if expectations.passed > 0:
             common = excess * (1 - expectations.squared) ** 2
             g_q = scaled(g_q, math.sqrt(1 + common / expectations.passed))
         g_k = contracted(g_s, letters["p"], q.field, letters["q"], letters["k"])
-        if causal is not None:
-            even = replace(g_v, ms=g.ms, share=tuple(s * g.ms / g_v.ms if g_v.ms else s for s in g_v.share))
-            g_v = with_pairs(even, rank - 2, scattered_pairs(pairs_of(g, rank - 2), causal, keep_probability))
-            pairs = CausalPairs(*(pairs_of(each, rank - 2) for each in (q.field, k.field, v.field, g)))
-            passed = torch.tensor(expectations.passed_rows, dtype=torch.float64, device="cpu")
+        if rows is not None and _differs_by_token(expectations, q.field, k.field, v.field, g):
+            pairs = AttentionPairs(*(pairs_of(each, rank - 2) for each in (q.field, k.field, v.field, g)))
             size = g_p.ms * factor**2 / keep_probability
-            g_q = _with_size(g_q, size * k.field.ms, query_gradient_pairs(pairs, causal, passed, excess))
-            g_k = _with_size(g_k, size * q.field.ms, key_gradient_pairs(pairs, passed))
+            g_v = _with_size(g_v, g.ms, scattered_pairs(pairs.output_gradient, rows))
+            g_q = _with_size(g_q, size * k.field.ms, query_gradient_pairs(pairs, rows, excess))
+            g_k = _with_size(g_k, size * q.field.ms, key_gradient_pairs(pairs, rows))
         gradients = {
             value: new_noise(_summed_heads(each, call.signals[value].field.shape))
             for value, each in ((query, g_q), (key, g_k), (source, g_v))
@@ -151,12 +160,32 @@ def _along_logits(terms: Terms, x: Signal, ratio: float) -> Terms:
     return new_radial_noise(field, x, {-1 - terms[0].noise: math.sqrt(variance)})
 
 
-def _causal_rows(expectations: SoftmaxMoments, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """$P_2$ of each row under a causal mask, where row $i$ sees $i$ keys; None without one, and for long rows."""
-    rows = expectations.squared_rows
-    if len(rows) != shape[-2] or shape[-2] != shape[-1] or len(rows) > MAX_PAIRS_LENGTH:
+def _rows(
+    expectations: SoftmaxMoments, shape: tuple[int, ...], visible_share: float, keep: float
+) -> AttentionRows | None:
+    """The attention weights of each row, causal or without a mask; None under other masks, and for long rows."""
+    queries, keys = shape[-2:]
+    if max(queries, keys) > MAX_PAIRS_LENGTH:
         return None
-    return torch.tensor(rows, dtype=torch.float64, device="cpu")
+    if len(expectations.squared_rows) == queries == keys:
+        even, squared, passed = (
+            causal_weights(keys),
+            list(expectations.squared_rows),
+            list(expectations.passed_rows),
+        )
+    elif visible_share >= MIN_FULL_SHARE:
+        even = full_weights(queries, keys)
+        squared, passed = [expectations.squared] * queries, [expectations.passed] * queries
+    else:
+        return None
+    return AttentionRows(even, even.new_tensor(squared), even.new_tensor(passed), keep)
+
+
+def _differs_by_token(expectations: SoftmaxMoments, *fields: RandomField) -> bool:
+    """Whether pairs of tokens differ: under a causal mask, or if a tensor has a profile along them."""
+    profiles = [profile_of(field) for field in fields]
+    along_tokens = [each for each in profiles if each is not None and each.axis == len(fields[0].shape) - 2]
+    return bool(expectations.squared_rows) or bool(along_tokens)
 
 
 def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
