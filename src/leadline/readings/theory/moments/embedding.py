@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from leadline.ops.arguments import argument
 from leadline.readings.theory.field import RandomField
 from leadline.readings.theory.gradient import Terms
 from leadline.readings.theory.moment_rule import (
@@ -44,14 +45,20 @@ def embedding(call: Call) -> MomentMap:
 
 
 def _copied_axes(call: Call) -> frozenset[int]:
-    """The axes along which the indices were expanded, before numbers may have been added to them."""
+    """The axes along which the indices are equal: they were expanded, or they count the tokens of each sample.
+
+    A count by `cumsum` over a mask is taken to be equal in all samples, because masks are taken to hide nothing.
+    """
     value = call.id("input", 0)
     while value is not None:
         maker = call.value(value).op
         op = None if maker is None else call.trace.ops[maker]
-        if op is None or len(op.inputs) != 1 or call.value(op.inputs[0]).floating:
+        if op is None or not op.inputs or call.value(op.inputs[0]).floating:
             return frozenset()
         before, after = call.value(op.inputs[0]).shape, call.value(value).shape
+        if op.name == "cumsum":
+            counted = int(argument(op, "dim", 1)) % len(after)
+            return frozenset(axis for axis, size in enumerate(after) if axis != counted and size > 1)
         if before != after:
             if op.name not in ("expand", "expand_as", "broadcast_to"):
                 return frozenset()
