@@ -1,8 +1,8 @@
 r"""Moments of pairs of tokens through attention: under a causal mask, or where tokens differ without one.
 
-Attention weights are taken as even over the $n_i$ keys that row $i$ sees, plus independent deviations, which only change
-what a row has in common with itself. All pairs are relative to the second moment of their tensor. $A$ is the matrix of
-even weights, $A_{ij} = 1/n_i$ for the keys that row $i$ sees.
+Attention weights are taken as even over the $n_i$ keys that row $i$ sees, plus independent deviations, which only
+change what a row has in common with itself. All pairs are relative to the second moment of their tensor. $A$ is the
+matrix of even weights, $A_{ij} = 1/n_i$ for the keys that row $i$ sees.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def _visible(rows: AttentionRows) -> Tensor:
 def averaged_pairs(v: Tensor, rows: AttentionRows) -> Tensor:
     r"""Pairs of $y_i = \sum_j p_{ij} v_j$, given those of the values.
 
-    Rows with independent weights of mean $1/n_i$ share $\frac{1}{n_i n_{i'}}\sum_{jj'} v_{jj'}$. One row has $P_2$ of its
-    mean square over the visible values, and $1 - P_2$ of what these share on average.
+    Rows with independent weights of mean $1/n_i$ share $\frac{1}{n_i n_{i'}}\sum_{jj'} v_{jj'}$. One row has $P_2$ of
+    its mean square over the visible values, and $1 - P_2$ of what these share on average.
     """
     pairs = rows.even @ v @ rows.even.T
     seen = _visible(rows).sum(1)
@@ -89,7 +89,7 @@ def _sharpness(rows: AttentionRows) -> Tensor:
 
 
 def query_gradient_pairs(pairs: AttentionPairs, rows: AttentionRows, excess: float) -> Tensor:
-    r"""Pairs of $\sum_j g^s_{ij} k_j$ with $g^s_{ij} = A_{ij}\, g_i \cdot (v_j - \bar v_i)$, the gradient of the logits.
+    r"""Pairs of $\sum_j g^s_{ij} k_j$; logits have the gradient $g^s_{ij} = A_{ij}\, g_i \cdot (v_j - \bar v_i)$.
 
     With $C$, $K$, $G$ the pairs of values, keys and $g$, and $\bar v_i$ the mean over the visible values,
     $E[(v_j - \bar v_i)(v_{j'} - \bar v_{i'})] = C_{jj'} - (AC)_{i'j} - (AC)_{ij'} + (ACA^T)_{ii'}$ and
@@ -124,8 +124,5 @@ def key_gradient_pairs(pairs: AttentionPairs, rows: AttentionRows) -> Tensor:
     below = mean.T @ weights
     crossed = (below * averages.T) @ mean
     return (
-        pairs.values * (below @ mean)
-        - crossed
-        - crossed.T
-        + mean.T @ (weights * (averages @ mean.T)) @ mean
+        pairs.values * (below @ mean) - crossed - crossed.T + mean.T @ (weights * (averages @ mean.T)) @ mean
     )

@@ -135,11 +135,11 @@ def _has_positions(value: Value) -> bool:
 def common_tokens_gain(
     values: RandomField, axis: int, excess: float, variance: float, squared: float
 ) -> float:
-    r"""What the output of attention gains if keys and values read the same tokens: $(q_v - \bar v)\,e\,\sigma^2 (1 - P_2)^2$.
+    r"""What attention gains if keys and values read the same tokens: $(q_v - \bar v)\,e\,\sigma^2 (1 - P_2)^2$.
 
     Attention weights $p_j$ grow with the logits $s_j = \sigma z_j$, so that the mean token leans along one direction,
-    by $E\sum_j p_j z_j = \sigma(1 - P_2)$ standard deviations (integration by parts). One direction of $D$ has the share
-    $e = 1/D$ of a token, which is the `excess` of pairs.
+    by $E\sum_j p_j z_j = \sigma(1 - P_2)$ standard deviations (integration by parts). One direction of $D$ has the
+    share $e = 1/D$ of a token, which is the `excess` of pairs.
     """
     lean = variance * max(1 - squared, 0.0) ** 2
     return max(values.ms - values.share[axis], 0.0) * excess * lean

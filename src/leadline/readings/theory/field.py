@@ -319,11 +319,13 @@ def _reshaped_profile(field: RandomField, shape: tuple[int, ...]) -> PositionPro
             inner = PositionProfile(profile.axis - old[0], profile.weights)
             sizes = tuple([field.shape[axis] for axis in old]), tuple([shape[axis] for axis in new])
             whole = regrouped(inner, *sizes, new[0])
-            if whole is None or profile.pairs is None or field.ms <= 0:
+            if profile.pairs is None or field.ms <= 0:
                 return whole
             if len(new) == 1 and profile.axis == old[-1]:
-                return merged_pairs(whole, profile.pairs, pair_moment(field, old[:-1]) / field.ms)
-            return split_pairs(whole, profile.pairs) if len(old) == 1 and whole.axis == new[-1] else whole
+                apart = pair_moment(field, old[:-1]) / field.ms
+                return merged_pairs(profile, new[0], shape[new[0]], apart) or whole
+            even = whole is None or whole.axis == new[-1]
+            return split_pairs(profile, new[-1], shape[new[-1]]) if len(old) == 1 and even else whole
     return None
 
 

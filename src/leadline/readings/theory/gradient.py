@@ -42,7 +42,7 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     radial: Radial | None = None
     """That part: $\\sum_i \\epsilon_i y_i$ in units of $\\sqrt{n E[\\epsilon^2] E[y^2]}$, 1 for independent noise."""
     relative: bool = False
-    """Whether the noise is inverse to the tensor $x$, so that $\\epsilon x$ does not depend on $x$: the scale of a norm."""
+    """Whether the noise is inverse to its tensor $x$, so that $\\epsilon x$ does not depend on it: a norm's scale."""
 
 
 Terms = tuple[Term, ...]

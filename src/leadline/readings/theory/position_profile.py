@@ -118,26 +118,28 @@ def unevenness(profile: PositionProfile | None) -> float:
     return 0.0 if profile is None else sum((each - 1) ** 2 for each in profile.weights) / len(profile.weights)
 
 
-def merged_pairs(whole: PositionProfile, pairs: torch.Tensor, apart: float) -> PositionProfile:
-    """The profile `whole` of an axis that several copies of the positions of `pairs` were merged to, with its pairs.
+def merged_pairs(profile: PositionProfile, axis: int, length: int, apart: float) -> PositionProfile | None:
+    """The profile of an axis of several copies of the positions, such as the tokens of all samples; None if it is long.
 
-    Positions of different copies, such as tokens of two samples, share at most `apart`.
+    Positions of different copies share at most `apart`.
     """
-    n, size = pairs.shape[0], len(whole.weights)
-    if size > MAX_PAIRS_LENGTH:
-        return whole
+    if profile.pairs is None or length > MAX_PAIRS_LENGTH:
+        return None
+    pairs = profile.pairs
     between = pairs.clamp_max(max(apart, 0.0))
     between.diagonal().copy_(pairs.diagonal() * max(apart, 0.0))
-    copies = torch.eye(size // n, dtype=pairs.dtype, device="cpu")
+    count = length // len(profile.weights)
+    copies = torch.eye(count, dtype=pairs.dtype, device="cpu")
     block = torch.kron(copies, pairs - between) + torch.kron(torch.ones_like(copies), between)
-    return whole._replace(pairs=block)
+    return PositionProfile(axis, profile.weights * count, block)
 
 
-def split_pairs(whole: PositionProfile, pairs: torch.Tensor) -> PositionProfile:
-    """The profile `whole` of the last axis that the positions of `pairs` were split to, with its mean pairs."""
-    n = len(whole.weights)
-    blocks = pairs.reshape(-1, n, pairs.shape[0] // n, n).diagonal(dim1=0, dim2=2).mean(-1)
-    return whole._replace(pairs=blocks)
+def split_pairs(profile: PositionProfile, axis: int, length: int) -> PositionProfile | None:
+    """The profile of the last axis that an axis was split to: the mean over its runs of that length."""
+    if profile.pairs is None:
+        return None
+    pairs = profile.pairs.reshape(-1, length, len(profile.weights) // length, length)
+    return pair_profile(axis, pairs.diagonal(dim1=0, dim2=2).mean(-1))[1]
 
 
 @lru_cache(maxsize=1024)

@@ -53,7 +53,7 @@ def _copied_axes(call: Call) -> frozenset[int]:
     while value is not None:
         maker = call.value(value).op
         op = None if maker is None else call.trace.ops[maker]
-        if op is None or not op.inputs or call.value(op.inputs[0]).floating:
+        if op is None or not op.inputs:
             return frozenset()
         before, after = call.value(op.inputs[0]).shape, call.value(value).shape
         if op.name == "cumsum":

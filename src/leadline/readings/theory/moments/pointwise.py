@@ -35,7 +35,7 @@ from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfil
 from leadline.readings.theory.signal import MIN_RELATIVE_VARIANCE, Signal, nodes_of, source_field
 from leadline.records import Op
 
-# Heuristic: masks fill logits with this or more, so that softmax drops them; above any logit, below the 65504 of float16.
+# Heuristic: masks fill logits with this or more, so that softmax drops them; above any logit, below 65504 (float16).
 MIN_MASK_VALUE = 1e4
 
 
