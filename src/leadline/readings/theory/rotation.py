@@ -6,11 +6,13 @@ are zero at the first position and small at the next ones, where gradients are l
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
 from leadline.readings.theory.position_profile import MAX_PROFILE_LENGTH, PositionProfile, normalized_profile
-from leadline.records import Stats, Value
+from leadline.records import Value
 
 ROTATIONS = {"sin": torch.sin, "cos": torch.cos}
 
@@ -35,21 +37,23 @@ def rotation_profile(name: str, angles: Value, table: Value) -> PositionProfile 
         return None
     # rotations of halves repeat each frequency
     counts = {features, max(features // 2, 1)}
-    tables = [ROTATIONS[name](_angles(angles.forward, n, count)).square().mean(1) for count in counts]
+    largest, mean = angles.forward.abs_max, angles.forward.mean
+    tables = [ROTATIONS[name](_angles(largest, mean, n, count)).square().mean(1) for count in counts]
     errors = [abs(float(each.mean()) / table.forward.ms - 1) for each in tables]
     if min(errors) > MAX_TABLE_ERROR:
         return None
     return normalized_profile(long[0], tables[errors.index(min(errors))].tolist())[1]
 
 
-def _angles(stats: Stats, n: int, count: int) -> Tensor:
-    """Positions times frequencies: a geometric series with the largest angle and the mean angle that were measured."""
-    largest = stats.abs_max / (n - 1)
-    mean = 2 * stats.mean / (n - 1) / largest
+@lru_cache(maxsize=64)
+def _angles(largest: float, mean: float, n: int, count: int) -> Tensor:
+    """Positions times frequencies: a geometric series with the given largest angle and mean angle."""
+    target = 2 * mean / largest
     low, high = 0.0, 1.0
-    powers = torch.arange(count, dtype=torch.float64, device="cpu")
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if float((middle**powers).mean()) < mean else (low, middle)
+        series = (1 - middle**count) / (count * (1 - middle))
+        low, high = (middle, high) if series < target else (low, middle)
     positions = torch.arange(n, dtype=torch.float64, device="cpu")
-    return torch.outer(positions, largest * high**powers)
+    powers = torch.arange(count, dtype=torch.float64, device="cpu")
+    return torch.outer(positions, largest / (n - 1) * high**powers)
