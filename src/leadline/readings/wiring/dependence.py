@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -70,16 +70,20 @@ MIN_CHANGE_BY_PLACE = 1e-4
 
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
 TOO_MANY_PASSES = f"other probes took all {MAX_PASSES} passes"
+NO_TIME_LEFT = "the time for the check was over"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
 Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
 
 
-def read_dependence(case: Case, trace: Trace) -> Reading:
-    """What the outputs depend on and what the loss rewards, and what could not be asked, with the reason."""
+def read_dependence(case: Case, trace: Trace, is_late: Callable[[], bool] = lambda: False) -> Reading:
+    """What the outputs depend on and what the loss rewards, and what could not be asked, with the reason.
+
+    No probe begins when `is_late()` is true.
+    """
     try:
         with open_passes(case) as runner:
-            return _Probes(case, trace, runner).read()
+            return _Probes(case, trace, runner, is_late).read()
     except NotProbedError as reason:
         return None, None, (_gap("what the outputs depend on", str(reason)),)
     except Exception as error:  # a probe that fails is reported, never raised into the user's program
@@ -89,9 +93,9 @@ def read_dependence(case: Case, trace: Trace) -> Reading:
 class _Probes(ProbePasses):
     """The probes of one case, one after the other, on one base pass."""
 
-    def __init__(self, case: Case, trace: Trace, runner: PassRunner) -> None:
+    def __init__(self, case: Case, trace: Trace, runner: PassRunner, is_late: Callable[[], bool]) -> None:
         super().__init__(case, runner)
-        self.trace = trace
+        self.trace, self._is_late = trace, is_late
         self.inputs = batch_tensors(case.inputs)
         self.uses = read_input_uses(trace, self.inputs)
         self.gaps: list[Gap] = []
@@ -139,6 +143,8 @@ class _Probes(ProbePasses):
 
     def _probe(self, what: str, probe: Any, layout: BatchLayout) -> None:
         try:
+            if self._is_late():
+                raise NotProbedError(NO_TIME_LEFT)
             probe(layout)
         except NotProbedError as reason:
             self.gaps.append(_gap(what, str(reason)))
