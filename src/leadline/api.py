@@ -103,7 +103,8 @@ def check(  # noqa: PLR0913  (the five fields of a Case, and four choices)
     `update=True` raises an error if the step cannot be measured; the default reports it as not checked.
 
     At most eight more forward passes, in eval mode, ask whether the network is asked the right question: what its
-    outputs depend on and what the loss rewards. `probes=False` leaves them out.
+    outputs depend on and what the loss rewards. If outputs see what they must not, two of these passes are made again
+    to find the op. `probes=False` leaves them out.
 
     >>> import leadline, torch
     >>> report = leadline.check(torch.nn.Linear(4, 1), torch.randn(8, 4), loss=lambda y: y.square().mean())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import json
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -11,13 +14,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
+from leadline.case import Case
 from leadline.checks._check import Symptom
 from leadline.checks._check import check as make_check
+from leadline.checks._diagnosis import check_case
 from leadline.checks._examples import geometric
+from leadline.readings.wiring.dependence import MAX_PASSES, NO_TIME_LEFT
 from leadline.records import Finding, Profile
 from leadline.records.report import Report
 
 WIDTH = 32
+# Derived: what begins before the time is over is finished: a trial step with a look at held-out samples, and one probe.
+MAX_PASSES_OF_A_PART = MAX_PASSES
 
 
 def stack(depth: int, activation: type[nn.Module] = nn.ReLU, gain: float | None = None) -> nn.Module:
@@ -229,3 +237,39 @@ def test_a_step_uphill_and_a_loss_without_gradient_are_found():
 
 def test_a_stack_of_saturated_tanh_is_blamed_on_its_weights():
     assert found(check(stack(30, nn.Tanh, gain=64.0)), "I301").evidence["gain"] > 30
+
+
+def counted_case() -> tuple[Case, Callable[[], int]]:
+    """A case, and a function that returns the number of its passes so far; a list would be restored by the check."""
+    counter = itertools.count()
+
+    class Counted(nn.Sequential):
+        def forward(self, x):
+            next(counter)
+            return super().forward(x)
+
+    torch.manual_seed(0)
+    model = Counted(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 2))
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    targets = torch.randint(2, (16,))
+    case = Case(model, torch.randn(16, 8), targets, nn.CrossEntropyLoss(), optimizer)
+    return case, lambda: next(copy.copy(counter))
+
+
+def test_a_check_whose_time_is_over_makes_no_further_passes_and_says_what_it_left_out():
+    case, count_passes = counted_case()
+    check_case(case)
+    late_case, count_late_passes = counted_case()
+    report = check_case(late_case, is_late=lambda: True)
+    assert 0 < count_late_passes() < count_passes() / 4
+    gaps = {each.what for each in report.coverage.gaps if each.why == NO_TIME_LEFT}
+    assert gaps == {"what the first steps achieve", "what the outputs depend on"}
+
+
+@pytest.mark.parametrize("limit", [20, 40, 80])
+def test_trial_steps_stop_when_the_time_is_over(limit):
+    """The clock is the number of passes."""
+    case, count_passes = counted_case()
+    report = check_case(case, is_late=lambda: count_passes() > limit)
+    assert count_passes() <= limit + MAX_PASSES_OF_A_PART
+    assert any(each.why == NO_TIME_LEFT for each in report.coverage.gaps)

@@ -100,8 +100,9 @@ def test_one_gradient_a_hundred_times_too_large_is_a_spike():
     assert alert.since in (280, 281)
 
 
-def test_a_spike_of_a_fast_loop_is_reported_when_the_watch_is_closed_at_the_latest():
-    """Its checks run so rarely that the loss has already recovered."""
+def test_a_spike_between_two_looks_is_reported_when_the_watch_is_closed_at_the_latest(monkeypatch):
+    """The checks of a fast loop run so rarely that the loss has already recovered. Here all its losses are recorded."""
+    monkeypatch.setattr("leadline.monitor.budget.MAX_LOSS_INTERVAL", 1)
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
     noise = torch.Generator().manual_seed(0)

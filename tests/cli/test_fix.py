@@ -238,6 +238,11 @@ def of_program(code: str = CODE, model: str = "Net") -> RepairReport:
             "model.weight.data.mul_(2)\ntrain()\n",
         ),
         (
+            "import torch, math\nmodel = Net(); optimizer = torch.optim.Adam(model.parameters(), lr=1)\ntrain()\n",
+            "import torch, math\nmodel = Net(); optimizer = torch.optim.Adam(model.parameters(), lr=1)\n"
+            "model.weight.data.mul_(2)\ntrain()\n",
+        ),
+        (
             "import torch\ndef main():\n    net = Net()\n    opt = Adam(\n        net.parameters())\n    train()\n",
             "import torch\nimport math\ndef main():\n    net = Net()\n    opt = Adam(\n        net.parameters())\n"
             "    model = net\n    model.weight.data.mul_(2)\n    train()\n",

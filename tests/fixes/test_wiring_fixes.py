@@ -329,3 +329,25 @@ def test_the_logits_of_every_attention_are_scaled_and_the_recipe_can_be_undone(l
         torch.testing.assert_close(layer(x), expected)
         assert not make_context(case).findings(("D921",))
     torch.testing.assert_close(layer(x), before, rtol=0, atol=0)
+
+
+def test_targets_are_not_shifted_in_a_network_that_sees_the_next_input_too():
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed = nn.Embedding(12, 16)
+            self.cell = nn.GRU(16, 16, batch_first=True, bidirectional=True)
+            self.head = nn.Linear(32, 12)
+
+        def forward(self, tokens):
+            return self.head(self.cell(self.embed(tokens))[0])
+
+    torch.manual_seed(0)
+    tokens = torch.randint(12, (8, 16))
+
+    def loss(scores, targets):
+        return F.cross_entropy(scores.flatten(0, 1), targets.flatten())
+
+    context = make_context(leadline.Case(Tagger(), tokens, tokens.clone(), loss))
+    assert context.findings(("D907",))
+    assert [each.fix for each in find_candidates(context, all_fixes()) if each.edits] == []

@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import leadline
-from leadline.monitor.budget import LEVEL_SHARES, MAX_CREDIT_STEPS, Level, MeasurementSchedule
+from leadline.monitor.budget import (
+    LEVEL_SHARES,
+    MAX_CREDIT_STEPS,
+    MAX_LOSS_SHARE,
+    Level,
+    MeasurementSchedule,
+)
 from leadline.tracer.stats_queue import StatsQueue
 
 SLEEP = 5e-3  # seconds
@@ -118,6 +124,41 @@ def test_an_urgent_step_is_traced_next():
     assert schedule.level(20) < Level.TRACE
     schedule.trace_next(19)
     assert schedule.level(20) == Level.TRACE
+
+
+@settings(max_examples=60)
+@given(st.floats(1e-3, 1.0), st.floats(1e-6, 1e-5), st.floats(1e-5, 2e-4), st.floats(0.01, 0.1))
+def test_losses_and_their_writing_stay_within_their_share_of_the_budget(step_time, timed, writing, share):
+    """A simulated loop that records and writes as the schedule says; steps take a millisecond or more."""
+    schedule, recorded, next_write = MeasurementSchedule(share, None), 0, 0.0
+    schedule.max_level = Level.LOSS
+    before, clock = 0.0, 0.0
+    for step in range(4000):
+        clock += step_time
+        schedule.add_step(step_time)
+        is_recorded = step >= recorded + schedule.loss_interval
+        schedule.add_loss_cost([timed] if is_recorded else [], 0 if is_recorded else 1)
+        if is_recorded:
+            recorded = step
+            if clock >= next_write:
+                schedule.add_writing_cost(writing)
+                next_write = clock + schedule.hold_seconds
+        if step % 64 == 0:
+            schedule.plan(step)
+        if step == 1000:
+            before = schedule.spent
+    assert schedule.spent - before <= 1.1 * MAX_LOSS_SHARE * share * 3000 * step_time
+    assert schedule.loss_interval == 1 or schedule.spent - before > 0
+
+
+def test_losses_of_long_steps_are_all_recorded():
+    schedule = MeasurementSchedule(0.01, None)
+    for step in range(100):
+        schedule.add_step(0.1)
+        schedule.add_loss_cost([2e-5])
+        schedule.add_writing_cost(2e-4)
+        schedule.plan(step)
+    assert schedule.loss_interval == 1
 
 
 def test_recording_inside_the_first_pass_is_charged_to_the_budget(monkeypatch):

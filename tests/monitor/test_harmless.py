@@ -14,8 +14,8 @@ from torch import Tensor, nn
 import leadline
 from leadline.monitor import norms, sampler
 from leadline.monitor.runfile.read import Run
+from leadline.monitor.step_charges import StepCharges
 from leadline.monitor.step_record import StepRecord
-from leadline.monitor.steps import TrainingSteps
 from tests.support.failing_cases import RaiseInBackward, UserError
 from tests.support.forks import status_in_child
 from tests.support.watched_training import count_hooks, small_training
@@ -88,7 +88,7 @@ def test_a_crash_event_has_the_last_values_and_the_last_finite_sample(tmp_path):
 FAULTS = {
     "taking norms": (norms.Norms, "__init__"),
     "ending a step": (StepRecord, "numbers"),
-    "settling": (TrainingSteps, "_charge"),
+    "settling": (StepCharges, "charge_step"),
     "reading a sample": (sampler.Samples, "add"),
     "making a report": (sampler.Samples, "_make_report"),
 }

@@ -15,16 +15,19 @@ from torch import nn
 
 import leadline
 from benchmarks.watch_sigkill import lost_by_kill
+from leadline.monitor.budget import MAX_HOLD_SECONDS
 from leadline.monitor.runfile import Run
+from leadline.monitor.runfile.write import MAX_PAUSE_SECONDS
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
-# Derived: the 50 ms that the documentation states, and ten switches of the interpreter's lock of 5 ms each.
-MAX_LOST_SECONDS = 0.1
+# Derived: the quarter of a second that the documentation states, the pause of the writing thread of 10 ms, and ten
+# switches of the interpreter's lock of 5 ms each.
+MAX_LOST_SECONDS = MAX_HOLD_SECONDS + MAX_PAUSE_SECONDS + 0.05
 
 
 @pytest.mark.parametrize("after", [0.0, 0.3])
-def test_a_kill_loses_at_most_fifty_milliseconds_of_fast_steps(tmp_path: Path, after: float):
+def test_a_kill_loses_at_most_what_may_wait_for_the_writing_thread(tmp_path: Path, after: float):
     lost = lost_by_kill(tmp_path / "run.leadline", 0.0, after)
     assert lost.processor_seconds <= MAX_LOST_SECONDS
 

@@ -21,7 +21,8 @@ from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimize
 from torch.utils.data import DataLoader
 
 from leadline.monitor import loop_calls, outer_calls
-from leadline.monitor.loop_calls import EVENTS, LoopListener, is_published, subscribe
+from leadline.monitor.loop_calls import is_published, subscribe
+from leadline.monitor.loop_listener import EVENTS, LoopListener
 from leadline.monitor.outer_calls import MIN_QUIET_STEPS
 from tests.support.forks import status_in_child
 

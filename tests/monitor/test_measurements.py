@@ -14,7 +14,7 @@ import leadline
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import Norms, total
 from leadline.monitor.parameters import build_parameter_table
-from leadline.monitor.step_record import to_number
+from leadline.monitor.step_losses import to_number
 from leadline.monitor.watch import Watch
 
 CLOSE = 1e-5  # relative: float32 sums of a few hundred terms err by about 1e-7

@@ -13,6 +13,7 @@ from leadline.monitor.loop_calls import is_published
 from leadline.runner import attachment
 from leadline.runner.attachment import MAX_HAND_MADE_STEPS, Attachment, RunSettings
 from leadline.runner.tape import MAX_EVALUATION_CALLS
+from leadline.runner.watches import WatchSettings
 from leadline.tracer.inputs import call_model, find_loss
 from tests.support.attachments import Ear, step
 
@@ -204,6 +205,19 @@ def test_a_program_that_changes_its_weights_by_hand_is_not_followed_for_long(att
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     step(model(torch.randn(8, 6)).square().mean(), optimizer)
     assert [each.profile.model for each in attached.reports] == ["Sequential"]
+
+
+def test_progress_is_shown_without_a_hook_of_every_step(tmp_path):
+    model, ear = small_model(), Ear(shows_progress=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    store = WatchSettings(store=tmp_path / "run.leadline")
+    attached = Attachment(RunSettings(rehearse=False, probes=False, watch=store), ear)
+    for _ in range(20):
+        step(model(torch.randn(8, 6)).square().mean(), optimizer)
+    assert ear.progress
+    assert attached.is_resting
+    assert "after_step" not in attached.resting_events
+    attached.close()
 
 
 def test_optimizers_that_step_together_are_one_step(attach):

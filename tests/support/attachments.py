@@ -8,10 +8,9 @@ import contextlib
 class Ear:
     """An audience that remembers."""
 
-    shows_progress = False
-
-    def __init__(self):
-        self.steps, self.reasons, self.alerts = [], [], []
+    def __init__(self, *, shows_progress=False):
+        self.shows_progress = shows_progress
+        self.steps, self.reasons, self.alerts, self.progress = [], [], [], []
 
     def checking(self, step, seconds):
         self.steps.append(step)
@@ -26,7 +25,7 @@ class Ear:
         self.alerts.append(alert)
 
     def stepped(self, watch):
-        pass
+        self.progress.append(watch.step)
 
     def silenced(self):
         return contextlib.nullcontext()

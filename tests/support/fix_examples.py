@@ -326,7 +326,7 @@ def _own_post() -> Case:
     model = LanguageModel(11, WIDTH, 2, 7, scheme="post", max_len=12, options=Options(positions="learned"))
     ids = tokens()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    return Case(model, ids, ids.roll(1, 1), _token_loss, optimizer)
+    return Case(model, ids, ids.roll(-1, 1), _token_loss, optimizer)
 
 
 def _post() -> Case:

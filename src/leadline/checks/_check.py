@@ -88,7 +88,7 @@ class Check:
 
     @property
     def summary(self) -> str:
-        return self.doc.split("\n", 1)[0]
+        return (self.look.__doc__ or "").lstrip().partition("\n")[0]
 
     @property
     def reads_run(self) -> bool:

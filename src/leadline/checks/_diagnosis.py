@@ -22,8 +22,9 @@ from leadline.readings.symmetry.reading import read_symmetry
 from leadline.readings.theory import predict_with_account
 from leadline.readings.update.constant import constant_loss_of
 from leadline.readings.update.reading import read_update
+from leadline.readings.update.rehearsal import RehearsalTimeoutError
 from leadline.readings.update.rehearsal import rehearse as rehearse_steps
-from leadline.readings.wiring.dependence import read_dependence
+from leadline.readings.wiring.dependence import NO_TIME_LEFT, read_dependence
 from leadline.readings.wiring.ledger import read_ledger
 from leadline.readings.wiring.memory import Rebuild, read_unwritten, unwritten_without_weights
 from leadline.readings.wiring.parts import read_parts
@@ -57,7 +58,7 @@ T = TypeVar("T")
 _LOG = logging.getLogger("leadline.checks")
 
 
-def check_case(
+def check_case(  # noqa: PLR0913  (one switch for each part of a check)
     case: Case,
     *,
     rules: Sequence[Check] = (),
@@ -65,10 +66,12 @@ def check_case(
     rehearse: bool | int = True,
     probes: bool = True,
     rebuild: Rebuild | None = None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Report:
     """Trace `case` once, read the trace, run every check and judge; see `leadline.check`.
 
-    `rebuild` says how to build the case once more, to find memory that nothing initializes.
+    `rebuild` says how to build the case once more, to find memory that nothing initializes. No part that makes passes
+    of its own begins when `is_late()` is true; it is named among the gaps.
     """
     trace = trace_case(case, explain_failure)
     profile, coverage = read_trace(trace)
@@ -77,7 +80,8 @@ def check_case(
     if rehearse and profile.update is not None:
         most = MAX_REHEARSAL_STEPS if rehearse is True else rehearse
         rehearsal, gaps = _read(
-            "what the first steps achieve", lambda: rehearse_steps(case, trace, steps=most)
+            "what the first steps achieve",
+            lambda: rehearse_steps(case, trace, steps=most, is_late=is_late),
         )
         coverage = _with_gaps(coverage, gaps)
         if rehearsal is not None:
@@ -86,8 +90,8 @@ def check_case(
         constant, gaps = _read("the loss of the best constant", lambda: constant_loss_of(case, trace))
         profile, coverage = replace(profile, constant_loss=constant), _with_gaps(coverage, gaps)
     if trace.loss is not None:
-        profile, coverage = _with_wiring(case, trace, profile, coverage, probes=probes)
-    if probes:
+        profile, coverage = _with_wiring(case, trace, profile, coverage, is_late if probes else None)
+    if probes and not is_late():
         profile, coverage = _with_memory(rebuild, case, trace, profile, coverage)
     return make_report(trace, profile, coverage, rules)
 
@@ -96,6 +100,8 @@ def _read(what: str, read: Callable[[], T]) -> tuple[T | None, tuple[Gap, ...]]:
     """One part of the profile. Where Leadline itself fails on a program that runs: None, and a gap that says so."""
     try:
         return read(), ()
+    except RehearsalTimeoutError:
+        return None, (Gap(what=what, why=NO_TIME_LEFT),)
     except InputError as error:
         return None, (Gap(what=what, why=f"it needs {error.expected}; got {error.got}"),)
     except Exception as error:
@@ -128,16 +134,22 @@ def explain_failure(error: Exception, trace: Trace, values: Sequence[int]) -> No
 
 
 def _with_wiring(
-    case: Case, trace: Trace, profile: Profile, coverage: Coverage, *, probes: bool
+    case: Case,
+    trace: Trace,
+    profile: Profile,
+    coverage: Coverage,
+    is_late: Callable[[], bool] | None,
 ) -> tuple[Profile, Coverage]:
-    """The profile with the ledger and, unless they are not wanted, what the probes measured."""
+    """The profile with the ledger and what the probes measured before it is late; None: no probes."""
     ledger, gaps = _read("who learns", lambda: read_ledger(trace, profile.blocks, profile.update))
     parts, more = _read("parts of the network", lambda: read_parts(trace, case))
     profile = replace(profile, ledger=ledger, parts=parts)
     coverage = _with_gaps(coverage, (*gaps, *more))
-    if not probes:
+    if is_late is None:
         return profile, coverage
-    dependence, question, gaps = read_dependence(case, trace)
+    if is_late():
+        return profile, _with_gaps(coverage, (Gap(what="what the outputs depend on", why=NO_TIME_LEFT),))
+    dependence, question, gaps = read_dependence(case, trace, is_late)
     profile = replace(profile, dependence=dependence, question=question)
     return profile, _with_gaps(coverage, gaps)
 

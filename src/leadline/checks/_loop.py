@@ -49,6 +49,7 @@ LOOP_METRICS = (
     "replica_drift",  # processes whose weights differ from those of the first
     "opponents",  # other optimizers that step after backward passes of their own
     "moving_targets",  # of the last STEP_WINDOW steps: outputs of a network that learns were used without a gradient
+    "loss_interval",  # steps from one recorded loss to the next
 )
 
 # Derived: codes of what eval mode switches off, in different buckets of the ledger. Here: dropout.

@@ -129,7 +129,7 @@ def _sentence(history: History, step: int, metric: NonFiniteMetric, where: str, 
     if metric == "loss":
         origin = history.non_finite_origins.get(step)
         source = origin.sentence if origin else "the forward pass or the batch made it so"
-        return f"at step {step} the loss is not finite: {source}"
+        return f"at step {step} the loss is not finite: {source}{_unrecorded_clause(history, step)}"
     if metric == "gradient" and history.ranks > 1:
         return (
             f"at step {step} the loss of this rank is finite but the gradients, which all ranks share, are not: "
@@ -140,6 +140,12 @@ def _sentence(history: History, step: int, metric: NonFiniteMetric, where: str, 
         "update": f"at step {step} loss and gradients are finite but the optimizer's update is not, at {where}",
         "weight": f"at step {step} weights are not finite, at {where}",
     }[metric]
+
+
+def _unrecorded_clause(history: History, step: int) -> str:
+    """That it may have begun before this step, if the losses just before it were not recorded."""
+    before = max((each for each in history.scalars("loss").steps if each < step), default=step - 1)
+    return f"; the losses since step {before} were not recorded" if step - before > 1 else ""
 
 
 def _moments(history: History, step: int) -> Iterator[StepScalars]:

@@ -301,7 +301,13 @@ def _program_place(text: str, report: RepairReport) -> FactoryReturn | None:
     if any(name != own and name in used for name, own in names.items()):  # an alias would overwrite it
         return None
     end = node.end_lineno or node.lineno
-    return FactoryReturn(line=end + 1, last=end, indent=" " * node.col_offset, names=names, value="")
+    return FactoryReturn(line=end + 1, last=end, indent=_indent(text, node), names=names, value="")
+
+
+def _indent(text: str, node: ast.stmt) -> str:
+    """The white space before the first statement of the line in which one begins."""
+    line = text.splitlines()[node.lineno - 1]
+    return line[: len(line) - len(line.lstrip())]
 
 
 def _made_optimizer(node: ast.Assign, kind: str) -> dict[str, str]:
@@ -360,9 +366,21 @@ def patched(text: str, place: FactoryReturn, code: str) -> str:
     inside = [f"{place.indent}{line}\n" if line else "\n" for line in lines]
     ending = [f"{place.indent}return made\n"] if place.value else rows[place.line - 1 : place.last]
     rows[place.line - 1 : place.last] = [*inside, *ending]
-    end = _end_of_imports(ast.parse(text))
-    rows[end:end] = [f"{line}\n" for line in imports if f"{line}\n" not in rows]
+    tree = ast.parse(text)
+    known = {each for node in tree.body for each in _imports(node)}
+    end = _end_of_imports(tree)
+    rows[end:end] = [
+        f"{line}\n" for line in imports if not known.issuperset(_imports(ast.parse(line).body[0]))
+    ]
     return "".join(rows)
+
+
+def _imports(node: ast.stmt) -> list[tuple[str, str, str | None]]:
+    """What an import statement imports: module, name in it, alias; [] for any other statement."""
+    if not isinstance(node, ast.Import | ast.ImportFrom):
+        return []
+    module = node.module or "" if isinstance(node, ast.ImportFrom) else ""
+    return [(module, each.name, each.asname) for each in node.names]
 
 
 def _find_return(tree: ast.Module, text: str, attribute: str) -> FactoryReturn | None:
@@ -386,7 +404,7 @@ def _describe_return(node: ast.Return, value: ast.expr, text: str) -> FactoryRet
     return FactoryReturn(
         line=node.lineno,
         last=node.end_lineno or node.lineno,
-        indent=" " * node.col_offset,
+        indent=_indent(text, node),
         names={name: ast.unparse(each) for name, each in parts.items()} if are_names else accesses,
         value="" if are_names else ast.get_source_segment(text, value) or ast.unparse(value),
     )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from leadline.checks import model_checks
 from leadline.fixes._engine.fix import FixContext, Plan, fix
 
-ANSWERS = tuple(f"D9{number:02}" for number in range(1, 30) if number not in (14, 15, 20, 25))
+EDITED = ("D914", "D915", "D920", "D925")
+"""Findings about wiring that another fix repairs."""
+ANSWERS = tuple(each.code for each in model_checks() if each.code.startswith("D") and each.code not in EDITED)
 """Findings about wiring that no edit of weights, optimizer or modules can repair."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from leadline.checks.model.shifted_targets import is_causal
 from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.records import Dependence, Edit
 
@@ -26,7 +27,8 @@ def shift_targets(context: FixContext) -> Iterator[Plan]:
     One position of each sequence has no answer: its output is zero, or its label is ignored.
 
     ## When it does not help
-    If a copy task, or a prediction several positions ahead, is what you want.
+    In a network that also sees later positions, where the next input is visible too; and if a copy task, or a
+    prediction several positions ahead, is what you want.
 
     ## References
     Radford et al., "Improving Language Understanding by Generative Pre-Training", 2018, equation 1.
@@ -34,6 +36,8 @@ def shift_targets(context: FixContext) -> Iterator[Plan]:
     question, dependence = context.profile.question, context.profile.dependence
     finding = next((each for each in context.findings(("D907",)) if each.severity != "info"), None)
     if finding is None or question is None or question.offset is None or dependence is None:
+        return
+    if int(finding.evidence["offset"]) <= 0 and not is_causal(context.profile):
         return
     steps, axis = int(finding.evidence["offset"]) - 1, question.offset.axis
     labels = _labels(dependence, question.offset.input)

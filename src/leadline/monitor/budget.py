@@ -13,9 +13,16 @@ later step. The first steps are the most informative, so the levels below a trac
 credit, as long as the debt is below `MAX_CREDIT_STEPS`. While the account is in debt, `PAYBACK_SHARE` of the budget
 pays it back. If the levels below a trace owe `MAX_CREDIT_STEPS` by themselves, only losses are recorded.
 
-The loss of every step is recorded at any cost, which is some microseconds. It is charged like everything else, but
-with at most `MAX_LOSS_SHARE` of the budget. On a loop so fast that this does not suffice, watching costs more than the
-budget, and `overhead` shows it.
+Losses have `MAX_LOSS_SHARE` of the budget. To record one costs $c$ seconds, and to let it pass $c_0$. Recorded losses
+are handed to the writing thread together, which costs $w$ seconds each time, so they wait for $h$ seconds. Half of the
+share is for writing, the rest for recording, so the loss of every $k$-th step is recorded:
+
+$$ a = \texttt{MAX\_LOSS\_SHARE}\,b - \frac{c_0}{s}, \qquad h = \frac{2w}{a}, \qquad
+   k = \left\lceil \frac{c}{s\,(a - w / \max(h, s))} \right\rceil. $$
+
+Both have limits: $h$ is at most `MAX_HOLD_SECONDS`, and $k$ at most `MAX_LOSS_INTERVAL`. On a loop so fast that this
+does not suffice, watching costs more than the budget, and `overhead` shows it. While the loop ledger follows the loop,
+and in the steps before, the loss of every step is recorded.
 
 The loop ledger follows the first steps on credit and later ones in groups, when `LEDGER_SHARE` of the budget has earned
 what they cost. At least one group in `MAX_LEDGER_REST` steps is followed at any cost.
@@ -26,7 +33,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 # Heuristic: the debt, in usual steps, above which no early measurement below a trace is made; one step of delay is
@@ -38,8 +45,26 @@ STEP_TIME_WINDOW = 31
 MIN_PAUSE_STEPS = 10
 # Heuristic: share of the budget that pays back a debt; a first trace that costs seven steps is paid in a thousand.
 PAYBACK_SHARE = 0.75
-# Heuristic: largest share of the budget for what is recorded at every step; the other half buys norms and checks.
+# Heuristic: share of the budget for losses and for writing them; the other half buys norms, checks and the ledger.
 MAX_LOSS_SHARE = 0.5
+# Heuristic: share of that for writing.
+WRITING_SHARE = 0.5
+# Heuristic: largest number of steps from one recorded loss to the next. A loss that becomes NaN stays NaN, so it is
+# reported within so many steps.
+MAX_LOSS_INTERVAL = 64
+# Heuristic: seconds that recorded losses wait for the writing thread, if the budget allows, and at most. A kill loses
+# what waits.
+MIN_HOLD_SECONDS, MAX_HOLD_SECONDS = 0.04, 0.25
+# Heuristic: the cost of recording is the median of so many recordings, which forgets interruptions by other processes.
+LOSS_COST_WINDOW = 64
+# Heuristic: the cost of writing is the mean of so many times: at most once per second it includes a transaction.
+WRITING_COST_WINDOW = 32
+# Calibrated by benchmarks/loop/wrapper_cost.py: what it takes to record a loss, over what is timed within: calls,
+# arguments, and code that training has displaced from the caches. If only some losses are recorded, the wrapper of the
+# backward pass is set and removed for each.
+LOSS_COST_FACTOR, SINGLE_LOSS_COST_FACTOR = 2.9, 4.0
+# Calibrated by benchmarks/loop/wrapper_cost.py: what a step takes whose loss is not recorded, over the same.
+SKIPPED_COST_FACTOR = 0.17
 # Heuristic: share of the budget for following the calls of the training loop.
 LEDGER_SHARE = 0.3
 # Heuristic: steps after which a group is followed at any cost: a loop may go wrong at any time. Eight steps at 300
@@ -109,7 +134,14 @@ class MeasurementSchedule:
         self._steps: deque[float] = deque(maxlen=STEP_TIME_WINDOW)
         self._usual_step: float | None = None
         self._step_count = 0
+        self._next_median = 0
         self._trace_seconds = self._base_seconds = 0.0
+        self.loss_interval = 1
+        """Steps from one recorded loss to the next."""
+        self.hold_seconds = MIN_HOLD_SECONDS
+        """Seconds that recorded losses wait for the writing thread."""
+        self._loss_costs: deque[float] = deque(maxlen=LOSS_COST_WINDOW)
+        self._writing_costs: deque[float] = deque(maxlen=WRITING_COST_WINDOW)
         self._ledger_seconds = self._ledger_price = 0.0
         self._last_followed = first_step
         self._planned_at = first_step
@@ -164,18 +196,27 @@ class MeasurementSchedule:
         if level == Level.TRACE:
             self._trace_seconds += seconds
 
-    def add_costs(self, level: Level, costs: Mapping[Level, float]) -> None:
-        """Charge what a step that was measured at this level has cost, by level."""
-        for each, seconds in costs.items():
-            if level is Level.LOSS:
-                self.add_base_cost(seconds)
-            else:
-                self.add_cost(each, seconds)
+    def add_costs(self, costs: Mapping[Level, float]) -> None:
+        """Charge what a measured step has cost, by level."""
+        for level, seconds in costs.items():
+            self.add_cost(level, seconds)
 
     def add_base_cost(self, seconds: float) -> None:
-        """Charge what is recorded at every step."""
+        """Charge what belongs to recording losses."""
         self._base_seconds += seconds
         self.spent += seconds
+
+    def add_loss_cost(self, seconds: Sequence[float], skipped: int = 0) -> None:
+        """Charge steps whose loss was recorded, by the seconds that were timed within each, and others in between."""
+        self._loss_costs.extend(seconds)
+        usual = statistics.median(self._loss_costs) if self._loss_costs else 0.0
+        factor = SINGLE_LOSS_COST_FACTOR if skipped else LOSS_COST_FACTOR
+        self.add_base_cost(usual * (factor * len(seconds) + SKIPPED_COST_FACTOR * skipped))
+
+    def add_writing_cost(self, seconds: float) -> None:
+        """Charge one time of handing losses to the writing thread, and what that thread took since the time before."""
+        self._writing_costs.append(seconds)
+        self.add_base_cost(seconds)
 
     def add_ledger_cost(self, seconds: float, steps: int = 0) -> None:
         """Charge the loop ledger; of `steps` followed steps, if it followed any."""
@@ -193,13 +234,18 @@ class MeasurementSchedule:
         self._last_followed = step
         return True
 
-    def add_step(self, seconds: float) -> None:
-        """Credit one training step, without the time of watching."""
-        self._steps.append(seconds)
-        self._step_count += 1
-        if self._usual_step is None or self._step_count % STEP_TIME_WINDOW == 0:
+    def add_step(self, seconds: float, count: int = 1, last: float | None = None) -> None:
+        """Credit one training step without the time of watching, or so many that took these seconds together.
+
+        `last` is the time of the last of them: a pause between the others does not make the usual step longer.
+        """
+        self._steps.append(seconds / count if last is None else last)
+        self._step_count += count
+        if self._usual_step is None or self._step_count >= self._next_median:
             self._usual_step = statistics.median(self._steps)
-        self.trained += seconds if seconds <= MIN_PAUSE_STEPS * self._usual_step else self._usual_step
+            self._next_median = self._step_count + STEP_TIME_WINDOW
+        has_pause = seconds > (count - 1 + MIN_PAUSE_STEPS) * self._usual_step
+        self.trained += count * self._usual_step if has_pause else seconds
 
     def skip_step(self) -> None:
         """Begin one step later than planned."""
@@ -216,13 +262,15 @@ class MeasurementSchedule:
         return self.debt + seconds <= 0
 
     def needs_plan(self, step: int, level: Level) -> bool:
-        return self.every is None and (level > Level.ROW or step >= self._planned_at + PLAN_INTERVAL)
+        interval = min(PLAN_INTERVAL * self.loss_interval, MAX_LEDGER_REST)
+        return self.every is None and (level > Level.ROW or step >= self._planned_at + interval)
 
     def plan(self, step: int) -> None:
         """Set the step at which each level is due next, after this step."""
         self._planned_at = step
         if self._steps:
             self._usual_step = statistics.median(self._steps)
+        self._plan_losses()
         early = self.first_step + _next_power_of_two(step - self.first_step)
         debt = self.debt - MAX_CREDIT_STEPS * (self._usual_step or 0.0)
         self._intervals = self._plan_intervals()
@@ -246,13 +294,39 @@ class MeasurementSchedule:
         """Return the median cost of a level beyond the levels below it."""
         return statistics.median(self._costs[level]) if self._costs[level] else 0.0
 
+    def _plan_losses(self) -> None:
+        """Set how often a loss is recorded, and how long recorded ones wait."""
+        step = self._usual_step
+        if self.every is not None or not step or not self._loss_costs:
+            return
+        timed, writing = statistics.median(self._loss_costs), self._writing_price
+        share = MAX_LOSS_SHARE * self.budget - SKIPPED_COST_FACTOR * timed / step
+        hold = writing / (WRITING_SHARE * share) if share > 0 else MAX_HOLD_SECONDS
+        self.hold_seconds = min(max(hold, MIN_HOLD_SECONDS), MAX_HOLD_SECONDS)
+        left = step * (share - writing / max(self.hold_seconds, step))
+        if LOSS_COST_FACTOR * timed <= left:
+            self.loss_interval = 1
+            return
+        interval = math.ceil(SINGLE_LOSS_COST_FACTOR * timed / left) if left > 0 else MAX_LOSS_INTERVAL
+        self.loss_interval = min(interval, MAX_LOSS_INTERVAL)
+
+    @property
+    def _writing_price(self) -> float:
+        return statistics.fmean(self._writing_costs) if self._writing_costs else 0.0
+
+    def _loss_seconds_per_step(self) -> float:
+        """Return what losses take per step as planned."""
+        timed = statistics.median(self._loss_costs) if self._loss_costs else 0.0
+        step, interval = self._usual_step or 0.0, self.loss_interval
+        factor = LOSS_COST_FACTOR if interval == 1 else SINGLE_LOSS_COST_FACTOR
+        recording = timed * (factor + SKIPPED_COST_FACTOR * (interval - 1)) / interval
+        return recording + self._writing_price * step / max(self.hold_seconds, step)
+
     def _plan_intervals(self) -> dict[Level, int]:
         pace = 1 - PAYBACK_SHARE if self.debt > 0 else 1.0
-        left = self.budget * (self._usual_step or 0.0) * pace
-        base, ledger = (
-            each / max(1, self._step_count) for each in (self._base_seconds, self._ledger_seconds)
-        )
-        left -= min(base, MAX_LOSS_SHARE * left) + min(ledger, LEDGER_SHARE * left)
+        left = self.budget * (self._usual_step or 0.0)
+        ledger = self._ledger_seconds / max(1, self._step_count)
+        left = pace * (left - self._loss_seconds_per_step() - min(ledger, LEDGER_SHARE * left))
         intervals = {}
         for level, share in LEVEL_SHARES.items():
             cost = self._price(level)

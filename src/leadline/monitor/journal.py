@@ -20,6 +20,7 @@ from leadline.checks._check import Symptom
 from leadline.checks._history import History, RunLayout
 from leadline.errors import InputError, SchemaError
 from leadline.monitor.alerts import AlertTracker
+from leadline.monitor.budget import MIN_HOLD_SECONDS
 from leadline.monitor.distributed import Ranks
 from leadline.monitor.runfile.queue import ScalarColumns
 from leadline.monitor.runfile.write import Writer
@@ -28,9 +29,6 @@ from leadline.records.report import Report
 from leadline.records.run import GAP_KEY, INSIDE_OF_MODEL, Alert, Event, EventKind, RunInfo, Sample
 from leadline.text import clean
 
-# Derived: seconds that a step waits at most before the writing thread gets it. With the pause of that thread it bounds
-# what a kill loses to 50 ms; waking the thread and its transaction take about 0.1 ms, a quarter of the default budget.
-MAX_HOLD_SECONDS = 0.04
 # Events that every rank reports to the first one.
 SHARED_EVENTS = ("non-finite", "crash", "skipped step")
 # Heuristic: alerts and events held in memory; more than a user reads, and below 1 MB.
@@ -54,6 +52,8 @@ class Journal:
         self._pending: list[tuple[float, int, dict[str, float], Mapping[str, tuple[str, Any]]]] = []
         self.next_flush = math.inf if self.writer is None else 0.0
         """When the writing thread may be woken again, by `perf_counter`."""
+        self.hold_seconds = MIN_HOLD_SECONDS
+        """Seconds that steps wait at most before the writing thread gets them."""
         self._writer_seconds = 0.0
         self._report_alerts: dict[str, Alert] = {}
         """Active alerts from reports of sampled steps, by code."""
@@ -61,6 +61,12 @@ class Journal:
         """Checks whose findings a trial has refuted ..."""
         self.refuted_until = 0
         """... so that they raise no alert before this step."""
+
+    def set_pace(self, hold_seconds: float, delay: float) -> None:
+        """Hold steps for so many seconds, and write less often while the process takes `delay` times as long."""
+        self.hold_seconds = hold_seconds * delay
+        if self.writer is not None:
+            self.writer.slow_down(delay)
 
     def take_writer_seconds(self) -> float:
         """Return the processor time of the thread that writes the run file, since the last call."""
@@ -144,7 +150,7 @@ class Journal:
     def _flush(self, writer: Writer) -> None:
         """Hand the pending steps to the writer. Slow steps are handed over at once, so a kill loses only the last."""
         pending, self._pending = self._pending, []
-        self.next_flush = perf_counter() + MAX_HOLD_SECONDS
+        self.next_flush = perf_counter() + self.hold_seconds
         for when, step, scalars, vectors in pending:
             writer.put(step, scalars, vectors, when=when)
 

@@ -20,7 +20,7 @@ from leadline.checks._history import START_STEPS
 from leadline.checks._statistics import MEDIAN_ERROR_RATIO, finite, medians, noise, rise_scale
 from leadline.checks.run.loss_above_start import FIRST_STEPS, MIN_RELATIVE_RISE
 from leadline.checks.run.plateau import MAX_RELATIVE_FALL, MAX_STUCK_FALL
-from leadline.text import number, plural
+from leadline.text import count, number, plural
 
 # Derived: the two ends of a run, of START_STEPS each, must not overlap.
 MIN_STEPS = 2 * START_STEPS
@@ -49,10 +49,14 @@ class Learning:
         return self.state in ("short", "waiting", "noisy", "level")
 
 
-def judge_learning(losses: Sequence[float], *, is_resumed: bool = False) -> Learning:
-    """Judge the losses of a run in their order. `is_resumed` if they do not begin with the first step of training."""
+def judge_learning(losses: Sequence[float], *, is_resumed: bool = False, made: int = 0) -> Learning:
+    """Judge the losses of a run in their order. `is_resumed` if they do not begin with the first step of training.
+
+    `made` is the number of steps, if the losses of some were not recorded.
+    """
     values = finite(losses)
-    steps = plural(len(values), "step")
+    recorded = f"{count(len(values))} of " if len(values) < made else ""
+    steps = f"{recorded}{plural(max(len(values), made), 'step')}"
     if len(values) < MIN_STEPS:
         return Learning(state="short", sentence=f"{steps} with a loss are too few to judge")
     scaled, level = rise_scale(values)

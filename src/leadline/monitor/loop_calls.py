@@ -11,6 +11,9 @@ While nobody listens, PyTorch is exactly as it was. While somebody does, a few o
   them.
 - the outermost calls of modules, see `leadline.monitor.outer_calls`.
 
+What a loop calls in every step is wrapped only while somebody receives it. While all listeners rest, a step runs no
+code of this module, except in the steps whose loss a listener wants to see.
+
 A wrapper compiles to nothing: in a function that is being compiled it only calls the original. Elsewhere the compiler
 skips its frames.
 """
@@ -24,8 +27,8 @@ import os
 import threading
 from collections.abc import Callable
 from time import perf_counter
-from types import FunctionType, GeneratorType
-from typing import Any, ClassVar
+from types import GeneratorType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +43,7 @@ from torch.utils.data import DataLoader
 from torch.utils.hooks import RemovableHandle
 
 from leadline.monitor.hooks import DetachableHook, EagerHook, uncompiled
+from leadline.monitor.loop_listener import EVENTS, LOSS_EVENTS, STEP_EVENTS, Function, LoopListener
 from leadline.monitor.outer_calls import OuterCalls
 from leadline.monitor.wrapped import (
     Wrapped,
@@ -55,94 +59,7 @@ from leadline.tracer.restore import is_own_work
 # Calibrated by benchmarks/loop/cost.py: seconds of a published call outside of `publish`, in hooks and wrappers.
 CALL_SECONDS = 3e-6
 
-# Heuristic: steps that are counted together while nobody receives them.
-COUNTED_STEPS = 8
-
-Function = Callable[..., Any]
 _AS_IT_IS = contextlib.nullcontext()
-STEP_EVENTS = frozenset({"before_step", "after_step"})
-
-
-class LoopListener:
-    """Receives what a training loop calls. Override what you need; an exception ends the subscription only."""
-
-    hides_from_modes: ClassVar[bool] = False
-    """Whether torch function modes of the program, or of a recorder, do not see what this listener computes."""
-    resting_events: frozenset[str] = frozenset()
-    """The methods that are called while the listener rests. "before_call" is then called in evaluations only."""
-    is_resting: bool = False
-    thread: int | None = None
-    """The thread whose calls are received, and steps of any thread; None: calls of all threads. To read a gradient
-    while another thread computes it would end the process."""
-    has_missed_passes: bool = False
-    """Whether a backward pass of another thread was not received."""
-    seconds: float = 0.0
-    """Seconds that this listener has taken, hooks and wrappers included."""
-
-    def rest(self) -> None:
-        """Receive only `resting_events` from now on."""
-        self.is_resting = True
-        _PUBLISHER.update_receivers()
-
-    def follow(self) -> None:
-        """Receive everything again."""
-        self.is_resting = False
-        _PUBLISHER.update_receivers()
-
-    def resting_pass(self, roots: Any) -> None:
-        """A backward pass begins while this is the only listener that receives one, and rests.
-
-        It is called instead of `before_backward`, in every step of a long training. So it is called directly, with what
-        PyTorch is given, from any thread and also for Leadline's own work, and charges its time to `seconds`.
-        """
-
-    def before_backward(self, roots: tuple[Tensor, ...]) -> None:
-        """A backward pass begins at these tensors; not `torch.autograd.grad`, and none inside another one."""
-
-    def after_backward(self, roots: tuple[Tensor, ...]) -> None: ...
-    def before_step(self, optimizer: Optimizer) -> None: ...
-    def after_step(self, optimizer: Optimizer) -> None: ...
-    def zeroed(self, owner: Optimizer | nn.Module, set_to_none: bool) -> None:
-        """`zero_grad` has returned."""
-
-    def clipped(self, parameters: tuple[Tensor, ...], max_norm: float, norm: Tensor | None) -> None:
-        """Gradients were clipped; `norm` is what `clip_grad_norm_` returned, None for `clip_grad_value_`."""
-
-    def scaled(self, loss: Any, scaled: Any) -> None:
-        """A GradScaler returned `scaled` for `loss`; the same object if the scaler is disabled."""
-
-    def unscaled(self, optimizer: Optimizer) -> None:
-        """A GradScaler divided the gradients of this optimizer, by `unscale_` or within its `step`."""
-
-    def built(self, optimizer: Optimizer) -> None:
-        """An optimizer was made."""
-
-    def scheduled(self, scheduler: LRScheduler) -> None: ...
-    def loaded(self, owner: Any) -> None:
-        """`load_state_dict` of a module, optimizer or scheduler has returned."""
-
-    def read(self, content: Any) -> None:
-        """`torch.load` has returned this."""
-
-    def iterated(self, loader: Any) -> None:
-        """An iteration over a DataLoader begins."""
-
-    def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """An outermost call of a module begins. `torch.is_grad_enabled()` and `module.training` tell its mode."""
-
-    def after_call(
-        self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> None: ...
-    def failed(self, error: Exception) -> None:
-        """A method of this listener raised an error; nothing else will be published to it."""
-
-
-EVENTS: dict[str, Function] = {
-    name: method
-    for name, method in vars(LoopListener).items()
-    if isinstance(method, FunctionType) and name not in ("rest", "follow", "failed", "resting_pass")
-}
-"""What is published, with the methods that do nothing."""
 
 
 class Subscription:
@@ -166,6 +83,12 @@ def subscribe(listener: LoopListener) -> Subscription:
     return Subscription(listener)
 
 
+def count_unseen_steps(count: int) -> None:
+    """Count steps of optimizers for which no hook was called, because nobody listened."""
+    if not _PUBLISHER.has_step_hooks:
+        _PUBLISHER.calls.add_steps(count)
+
+
 def is_published() -> bool:
     """True while somebody listens, so that PyTorch is wrapped."""
     return bool(_PUBLISHER.listeners)
@@ -180,19 +103,31 @@ class _Publisher:
         """By event, the listeners that override its method."""
         self.is_heard: dict[str, bool] = dict.fromkeys(EVENTS, False)
         """By event, whether somebody receives it. Wrappers and hooks look here before they do anything else."""
+        self._loss_events: list[str] = []
+        """Those of `LOSS_EVENTS` that somebody receives, ..."""
+        self._loss_listeners: set[LoopListener] = set()
+        """... and who."""
         self.resting_listener: LoopListener | None = None
         """The only listener that receives backward passes, if it rests and does not ask for their end."""
         self.calls = OuterCalls(self.publish)
         self._lock = threading.RLock()
         self._wrapped: list[Wrapped] = []
+        self._in_steps: dict[str, list[Wrapped]] = {}
+        """By event, what a loop calls in every step; it is wrapped only while somebody receives the event."""
+        self._applied: dict[str, bool] = {}
+        """By event of `_in_steps`, whether the wrappers are in place."""
         self._handles: list[RemovableHandle] = []
+        self.has_idle_hooks = False
+        """Whether the hooks of steps can be removed. That is not possible while they are called."""
         self._optimizer_types: set[type] = set()
 
     def add(self, listener: LoopListener) -> None:
+        listener.on_receivers_change = self.update_receivers
+        listener.on_losses_change = self.update_passes
         with self._lock:
-            self._set_listeners((*self.listeners, listener))
             if not self._wrapped:
                 self._wrap()
+            self._set_listeners((*self.listeners, listener))
 
     def remove(self, listener: LoopListener) -> None:
         with self._lock:
@@ -233,6 +168,57 @@ class _Publisher:
         passes = self._receivers["before_backward"]
         is_quiet = len(passes) == 1 and passes[0].is_resting and not self.is_heard["after_backward"]
         self.resting_listener = passes[0] if is_quiet else None
+        self._loss_events = [event for event in LOSS_EVENTS if self._receivers[event]]
+        self._loss_listeners = {each for event in LOSS_EVENTS for each in self._receivers[event]}
+        for event in self._in_steps:
+            # To change a method of a class costs more than to call it, because lookups of all subclasses begin anew. So
+            # those that belong to a loss stay wrapped while losses are skipped.
+            if event != "before_backward":
+                self._set_applied(event, self.is_heard[event])
+        self.update_passes()
+        self.update_step_hooks()
+
+    def update_passes(self) -> None:
+        """Wrap the backward pass if a listener wants to see the loss of the next step; often called, so it is quick."""
+        wants = False
+        for each in self._loss_listeners:
+            wants = wants or each.wants_losses or not each.is_resting
+        for event in self._loss_events:
+            self.is_heard[event] = wants
+        self._set_applied("before_backward", wants or self.calls.expects_evaluation)
+
+    def _set_applied(self, event: str, is_applied: bool) -> None:
+        if event not in self._in_steps or self._applied[event] == is_applied:
+            return
+        self._applied[event] = is_applied
+        for each in self._in_steps[event]:
+            if is_applied:
+                each.apply()
+            else:
+                each.restore()
+
+    @property
+    def has_step_hooks(self) -> bool:
+        return bool(self._handles)
+
+    def update_step_hooks(self) -> None:
+        """Set the hooks of all steps if they are needed, and note whether they are not."""
+        is_needed = self.is_heard["before_step"] or self.is_heard["after_step"] or self.calls.is_searching
+        self.has_idle_hooks = not is_needed and self.has_step_hooks
+        if not is_needed or self.has_step_hooks or not self.listeners:
+            return
+        before, after = DetachableHook(self._before_step), DetachableHook(self._after_step)
+        self._handles = [
+            register_optimizer_step_pre_hook(EagerHook(before)),
+            register_optimizer_step_post_hook(EagerHook(after)),
+        ]
+
+    def remove_idle_hooks(self) -> None:
+        """Remove the hooks of steps; called outside of them, because PyTorch iterates over the hooks that it calls."""
+        self.has_idle_hooks = False
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     @uncompiled
     def publish(self, event: str, *args: Any) -> None:
@@ -244,6 +230,8 @@ class _Publisher:
         start = perf_counter() - CALL_SECONDS
         try:
             for listener in receivers:
+                if listener.is_resting and not listener.wants_losses and event in LOSS_EVENTS:
+                    continue
                 if listener.thread not in (None, threading.get_ident()) and event not in STEP_EVENTS:
                     listener.has_missed_passes |= event == "before_backward"
                     continue
@@ -265,36 +253,38 @@ class _Publisher:
             listener.failed(error)
 
     def _wrap(self) -> None:
+        self._in_steps = {
+            "before_backward": [WrappedAttribute(torch.autograd, "_engine_run_backward", _wrap_backward)],
+            "clipped": [
+                *wrap_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
+                *wrap_decorated(clip_grad.clip_grad_value_, _wrap_clip),
+            ],
+            "zeroed": [
+                *wrap_methods(Optimizer, "zero_grad", _wrap_zero_grad),
+                *wrap_methods(nn.Module, "zero_grad", _wrap_zero_grad),
+            ],
+            "scheduled": [*wrap_methods(LRScheduler, "step", _after("scheduled"))],
+            "scaled": [*wrap_methods(GradScaler, "scale", _wrap_scale)],
+            "unscaled": [*wrap_methods(GradScaler, "unscale_", _wrap_unscale)],
+        }
+        self._applied = dict.fromkeys(self._in_steps, True)
         self._wrapped = [
-            WrappedAttribute(torch.autograd, "_engine_run_backward", _wrap_backward),
             WrappedAttribute(torch.serialization, "_load", _wrap_read),
-            *wrap_decorated(clip_grad.clip_grad_norm_, _wrap_clip),
-            *wrap_decorated(clip_grad.clip_grad_value_, _wrap_clip),
-            *wrap_methods(Optimizer, "zero_grad", _wrap_zero_grad),
-            *wrap_methods(nn.Module, "zero_grad", _wrap_zero_grad),
-            *wrap_methods(LRScheduler, "step", _after("scheduled")),
             WrappedAttribute(Optimizer, "__init__", _after("built")),
-            *wrap_methods(GradScaler, "scale", _wrap_scale),
-            *wrap_methods(GradScaler, "unscale_", _wrap_unscale),
             *wrap_methods(DataLoader, "__iter__", _wrap_iter),
             *wrap_methods(nn.Module, "eval", _wrap_eval),
         ]
         for owner in (nn.Module, Optimizer, LRScheduler):
             self._wrapped += wrap_methods(owner, "load_state_dict", _after("loaded"))
         self._optimizer_types = {Optimizer, *all_subclasses(Optimizer)}
-        before, after = DetachableHook(self._before_step), DetachableHook(self._after_step)
-        self._handles = [
-            register_optimizer_step_pre_hook(_StepHook(before, self, "before_step")),
-            register_optimizer_step_post_hook(_StepHook(after, self, "after_step")),
-        ]
         self.calls.start()
 
     def _unwrap(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        for each in reversed(self._wrapped):
+        self.remove_idle_hooks()
+        in_steps = [each for wrapped in self._in_steps.values() for each in wrapped]
+        for each in reversed((*self._wrapped, *in_steps)):
             each.restore()
-        self._handles, self._wrapped = [], []
+        self._wrapped, self._in_steps, self._applied = [], {}, {}
         self.calls.stop()
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -305,32 +295,15 @@ class _Publisher:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         self.publish("after_step", optimizer)
         self.calls.add_steps(1)
+        if not self.calls.is_searching:
+            self.update_step_hooks()
 
     def _wrap_new_type(self, kind: type) -> None:
         """Wrap what a class that was defined after the subscription overrides."""
         with self._lock:
             self._optimizer_types.add(kind)
-            self._wrapped += wrap_override(kind, "zero_grad", _wrap_zero_grad)
+            self._in_steps["zeroed"] += wrap_override(kind, "zero_grad", _wrap_zero_grad)
             self._wrapped += wrap_override(kind, "load_state_dict", _after("loaded"))
-
-
-class _StepHook(EagerHook):
-    """A hook of all optimizers that only counts steps while nobody receives them."""
-
-    def __init__(self, hook: DetachableHook, publisher: _Publisher, event: str) -> None:
-        super().__init__(hook)
-        self._publisher, self._event, self._steps = publisher, event, 0
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_compiling():
-            return None
-        if self._publisher.is_heard[self._event]:
-            return self._hook(*args, **kwargs)
-        self._steps += 1
-        if self._steps >= COUNTED_STEPS and self._event == "after_step":
-            steps, self._steps = self._steps, 0
-            self._publisher.calls.add_steps(steps)
-        return None
 
 
 # Wrapped functions and methods.
@@ -392,6 +365,8 @@ def _publish_unscaled(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], 
 @uncompiled
 def _publish_iterated(self: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
     _PUBLISHER.calls.search()
+    _PUBLISHER.update_passes()
+    _PUBLISHER.update_step_hooks()
     _PUBLISHER.publish("iterated", self)
 
 
@@ -408,8 +383,13 @@ def _wrap_backward(original: Function) -> Function:
         is_inside = is_compiling() or not kwargs.get("accumulate_grad") or is_in_backward()
         if is_inside:
             return original(roots, *args, **kwargs)
+        if _PUBLISHER.has_idle_hooks:
+            _PUBLISHER.remove_idle_hooks()
         if _PUBLISHER.calls.expects_evaluation:
             _PUBLISHER.calls.forget_evaluation()
+            _PUBLISHER.update_passes()
+        if not _PUBLISHER.is_heard["before_backward"] and not _PUBLISHER.is_heard["after_backward"]:
+            return original(roots, *args, **kwargs)
         listener = _PUBLISHER.resting_listener
         if listener is not None:
             frame_callback = set_eval_frame(None)
@@ -435,6 +415,7 @@ def _wrap_eval(original: Function) -> Function:
     def evaluate(self: nn.Module) -> nn.Module:
         if not is_compiling():
             _PUBLISHER.calls.expect_evaluation()
+            _PUBLISHER.update_passes()
         return original(self)  # type: ignore[no-any-return]
 
     return evaluate

@@ -14,9 +14,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from leadline.monitor.loop_batches import DENSE_STEPS, BatchLedger, class_labels
-from leadline.monitor.loop_calls import LoopListener
 from leadline.monitor.loop_gradients import OptimizerRecord, Tally, parameter_ids
+from leadline.monitor.loop_listener import LoopListener
 from leadline.monitor.loop_phases import Cycle, LossScale, Modes, ModuleFacts, Resume, Schedules
+from leadline.monitor.step_losses import BackwardLosses
 from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import is_own_work
 
@@ -35,9 +36,6 @@ REFRESH_STEPS = 256
 # Heuristic: steps that are followed without a rest; of one step less, which was followed from its beginning, every one
 # must be wrong for half of them to be MIN_WRONG_STEPS.
 FOLLOWED_STEPS = 8
-# Heuristic: what wrappers and hooks take in a step while the ledger rests, beside the note of its loss. On short steps
-# it charges less than benchmarks/loop/cost.py measures.
-RESTING_COST_FACTOR = 2.0
 # Heuristic: of the last STEP_WINDOW steps, those of another optimizer with a backward pass of its own that make a game.
 MIN_ALTERNATIONS = 8
 # Heuristic: new optimizers whose first steps are followed; more tell nothing new.
@@ -47,23 +45,14 @@ MAX_WOKEN_BUILDS = 64
 class LedgerOwner(Protocol):
     """What a ledger tells the watch that it belongs to."""
 
-    needs_losses: bool
-    """Whether the loss of a step is known from its backward passes only."""
+    losses: BackwardLosses
+    """The losses of its backward passes."""
 
-    def note_root_loss(self, loss: Tensor, root: Tensor) -> None:
-        """A backward pass begins at `root`; `loss` is without a loss scale."""
-
-    def add_root_loss(self) -> None:
-        """That backward pass has reached parameters of the watched optimizers."""
-
-    def add_resting_loss(self, loss: Tensor) -> None:
-        """A backward pass begins at `loss` while the ledger rests; there is no loss scale."""
+    def record_losses(self) -> None:
+        """Nothing may be left out from now on, because the ledger follows the next steps."""
 
     def see_other_steps(self) -> None:
         """Optimizers that are not watched step the watched parameters, and none of the watched does."""
-
-    def forget_root_losses(self) -> None:
-        """The gradients of watched parameters were cleared, and with them what earlier backward passes did."""
 
     def affords_steps(self, count: int) -> bool:
         """Whether the budget has room for following so many steps."""
@@ -108,6 +97,7 @@ class LoopLedger(LoopListener):
         """The number of followed steps at which the ledger rests, if the budget has no room for more."""
         self._next_audit, self._next_refresh = FIRST_AUDIT_STEP, REFRESH_STEPS
         self._owner = None if owner is None else weakref.ref(owner)
+        self._losses = BackwardLosses() if owner is None else owner.losses
         self._given = [weakref.ref(each) for each in optimizers]
         self._records: dict[int, OptimizerRecord] = {}
         """By id of the optimizer."""
@@ -174,6 +164,7 @@ class LoopLedger(LoopListener):
         self._follow_until = self.steps + FOLLOWED_STEPS
         if not self.is_resting:
             return
+        self._tell("record_losses")
         for record in self._records.values():
             record.resume()
         self._batches.resume()
@@ -187,10 +178,12 @@ class LoopLedger(LoopListener):
             self._follow_until = self.steps + FOLLOWED_STEPS
         else:
             self.resting_events = type(self).resting_events
-            if not owner.needs_losses:
+            if not self._losses.is_needed:
                 self.resting_events -= {"before_backward", "after_backward", "zeroed", "scaled"}
             elif len(self._records) == 1:  # the only optimizer of a program is reached by every pass
                 self.resting_events -= {"after_backward", "zeroed"}
+            if self._schedules.calls > self.steps // 2:  # a schedule by step is seen while the ledger follows
+                self.resting_events -= {"scheduled"}
             self.rest()
 
     def _wakes_for_evaluation(self) -> bool:
@@ -216,7 +209,7 @@ class LoopLedger(LoopListener):
         for record in cleared:
             record.zeroed()
         if any(each.is_own for each in cleared):
-            self._tell("forget_root_losses")
+            self._losses.forget()
 
     def before_call(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.is_resting and not self._wakes_for_evaluation():
@@ -268,7 +261,7 @@ class LoopLedger(LoopListener):
             return
         loss, node = self._scale.begin_backward(roots[0])
         self._has_root = True
-        self._tell("note_root_loss", loss, roots[0])
+        self._losses.note(loss, roots[0])
         self._cycle.add_pass(node)
         labels = (
             class_labels(node, self._batches.size) if self._batches.size and self._batches.is_dense else None
@@ -281,26 +274,23 @@ class LoopLedger(LoopListener):
         if self.thread != threading.get_ident():
             self.has_missed_passes = True
             return
-        owner = None if self._owner is None else self._owner()
-        if owner is None or is_own_work():
+        if is_own_work():
             return
         root = roots[0]
         is_plain = type(root) is Tensor and not torch._C._len_torch_function_stack()
         if len(roots) == 1 and is_plain and not self._scale.has_scaled and root.numel() == 1:
-            owner.add_resting_loss(root)
+            self._losses.add_plain(root, start)
         elif isinstance(root, Tensor):
             with torch._C.DisableTorchFunction():
                 self._note_loss(roots)
-        self.seconds += RESTING_COST_FACTOR * (perf_counter() - start)
 
     def _note_loss(self, roots: tuple[Tensor, ...]) -> None:
         """Note only the loss of a backward pass, and what is needed to see whether it reaches watched parameters."""
-        owner = None if self._owner is None else self._owner()
-        if owner is None or len(roots) != 1 or roots[0].numel() != 1:
+        if len(roots) != 1 or roots[0].numel() != 1:
             return
-        owner.note_root_loss(self._scale.begin_backward(roots[0])[0], roots[0])
+        self._losses.note(self._scale.begin_backward(roots[0])[0], roots[0])
         if "after_backward" not in self.resting_events:
-            owner.add_root_loss()
+            self._losses.add()
             return
         self._has_root = True
         for record in self._records.values():
@@ -309,13 +299,13 @@ class LoopLedger(LoopListener):
     def count_early_loss(self) -> None:
         """Count the loss of a backward pass before its end, if an optimizer steps in it."""
         if self._has_root and is_in_backward():
-            self._tell("add_root_loss")
+            self._losses.add()
             self._has_root = False
 
     def _add_loss(self) -> None:
         """Count the loss that was noted, if its backward pass has reached watched parameters."""
         if self._has_root and any(each.is_own and each.is_reached() for each in self._records.values()):
-            self._tell("add_root_loss")
+            self._losses.add()
         self._has_root = False
 
     def after_backward(self, roots: tuple[Tensor, ...]) -> None:
@@ -325,7 +315,7 @@ class LoopLedger(LoopListener):
         self._passes += 1
         reached = [each for each in self._records.values() if each.after_backward()]
         if self._has_root and any(each.is_own for each in reached):
-            self._tell("add_root_loss")
+            self._losses.add()
         self._has_root = False
         self._cycle.calls = 0
 

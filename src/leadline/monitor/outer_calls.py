@@ -64,6 +64,11 @@ class OuterCalls:
         self.expects_evaluation = False
         """Whether the modules are hooked because an evaluation may have begun."""
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether `nn.Module.__call__` is wrapped, which ends only if steps are counted."""
+        return self._original is not None
+
     def start(self) -> None:
         self._steps = self._last_found = self._last_search = 0
         self._wrap()

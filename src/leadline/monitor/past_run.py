@@ -45,7 +45,8 @@ def judge_run(run: Run, drop: Collection[str] = frozenset()) -> Report:
     losses = run.scalars("loss")[1] if "loss" in run.scalar_names else []
     norms = run.scalars("grad_norm")[1] if "grad_norm" in run.scalar_names else []
     count, last, _ = run.extent
-    learning = judge_learning(losses, is_resumed=bool(run.first_step))
+    made = 0 if last is None else last - (run.first_step or 0) + 1
+    learning = judge_learning(losses, is_resumed=bool(run.first_step), made=made)
     course = RunSummary(
         source="run file",
         steps=count,

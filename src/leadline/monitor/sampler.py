@@ -325,6 +325,8 @@ def _is_split_twice(shard: Any) -> bool:
 
 # Calibrated by benchmarks/watch.py: seconds of a report per op, the upper end of 0.5 to 2 ms.
 REPORT_SECONDS_PER_OP = 2e-3
+# Heuristic: seconds of a report on a network without ops: most of it is loading what theory needs, the first time.
+MIN_REPORT_SECONDS = 0.1
 
 
 class Samples:
@@ -413,7 +415,9 @@ class Samples:
         """Make the oldest waiting report if the budget pays for it; return the alerts that changed."""
         if not self._waiting:
             return []
-        if not self.schedule.affords(REPORT_SECONDS_PER_OP * len(self._waiting[0][1].ops)):
+        if not self.schedule.affords(
+            MIN_REPORT_SECONDS + REPORT_SECONDS_PER_OP * len(self._waiting[0][1].ops)
+        ):
             return []
         return self._make_report(*self._waiting.pop(0))
 

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 from torch import Tensor
 
-from leadline.checks._history import MAX_STEPS
 from leadline.monitor.block_exits import BlockMoments
 from leadline.monitor.budget import MIN_PAUSE_STEPS, Level
 from leadline.monitor.clipping import RawGradients, clipped_share
 from leadline.monitor.norms import total
 from leadline.monitor.parameters import ParameterMeasurements, Vectors
-from leadline.monitor.runfile.queue import ScalarColumns
+from leadline.monitor.step_losses import mean_loss
 from leadline.records import Trace
 
 
@@ -31,6 +28,8 @@ class StepRecord:
     parameters: ParameterMeasurements
     start: float | None
     """By `perf_counter`; None for the first step, whose start is unknown."""
+    first_step: int = field(init=False)
+    """The first of the steps since `start`; the losses of all but the last are not recorded."""
     seconds: float = 0.0
     """Seconds of the whole step."""
     training_seconds: float = 0.0
@@ -55,11 +54,20 @@ class StepRecord:
     raw_gradients: RawGradients | None = None
     clipped_share: float | None = None
 
+    def __post_init__(self) -> None:
+        self.first_step = self.step
+
     def charge(self, level: Level, since: float) -> float:
         """Charge the time since `since` to this level; return the current time."""
         now = perf_counter()
         self.costs[level] = self.costs.get(level, 0.0) + now - since
         return now
+
+    def scale(self, share: float) -> None:
+        """Take this share of what was timed, because in the rest of the time the machine ran something else."""
+        self.training_seconds *= share
+        self.loss_seconds *= share
+        self.costs = {level: share * seconds for level, seconds in self.costs.items()}
 
     def pause_before(self, pass_start: float | None, usual: float) -> float:
         """Return the seconds of an evaluation, say, between the last step and the measured pass; 0 if it was short."""
@@ -145,93 +153,3 @@ def _with_callback(closure: Callable[[], Any], on_result: Callable[[Any], None])
         return result
 
     return run
-
-
-# Light steps: those of which only the loss and the learning rate are recorded.
-#
-# A reader of a run wants its loss without gaps, on the fastest loop too. So recording it is not bought from the budget
-# and costs as little as possible: three appends per step. Everything else is done for many steps at once.
-
-# Derived: more light steps than the history holds need not wait.
-MAX_LIGHT_STEPS = MAX_STEPS
-Losses = Sequence[Tensor | float]
-
-
-class LightSteps:
-    """Steps of which only loss and learning rate are recorded, in order, until they are handed over together."""
-
-    def __init__(self) -> None:
-        self.rows: list[tuple[int, float, Losses, float | None, float]] = []
-        """Step, end, losses, learning rate and seconds of the watch, as `add` is given them."""
-        self._loop: dict[int, dict[str, float]] = {}
-        """By step, the numbers of the loop ledger that changed."""
-        self._charged = 0
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def is_full(self) -> bool:
-        return len(self.rows) >= MAX_LIGHT_STEPS
-
-    def add(
-        self, step: int, end: float, losses: Losses, rate: float | None, watch_seconds: float = 0.0
-    ) -> None:
-        """Add a step that ended at `end` by `perf_counter`, of which the watch took `watch_seconds`."""
-        self.rows.append((step, end, losses, rate, watch_seconds))
-
-    def add_loop(self, step: int, numbers: dict[str, float]) -> None:
-        """Add numbers of the loop ledger to a step that was added."""
-        self._loop[step] = numbers
-
-    def mark_charged(self) -> None:
-        """Note that all present steps are charged to the budget, or will be elsewhere."""
-        self._charged = len(self.rows)
-
-    def charge(self, start: float | None) -> tuple[list[float], float]:
-        """Return training seconds of each uncharged step, of which the first began at `start`, and watch seconds.
-
-        Watch seconds are the median times the number of steps: a few microseconds that sometimes include milliseconds
-        of another process.
-        """
-        rows = self.rows[self._charged :]
-        self.mark_charged()
-        if not rows:
-            return [], 0.0
-        starts = [rows[0][1] if start is None else start, *(row[1] for row in rows[:-1])]
-        training = [max(0.0, row[1] - begin - row[4]) for begin, row in zip(starts, rows, strict=True)]
-        return training, len(rows) * median(row[4] for row in rows)
-
-    def take(self, *, ready: bool = False) -> ScalarColumns:
-        """Remove and return all steps; with `ready`, keep the last one if a device may still compute its loss."""
-        size = len(self.rows) - (ready and _is_on_device(self.rows[-1][2]))
-        taken, self.rows = self.rows[:size], self.rows[size:]
-        self._charged = max(0, self._charged - size)
-        steps, ends, losses, rates, _ = zip(*taken, strict=True) if taken else ((), (), (), (), ())
-        clock_offset = time.time() - time.perf_counter()
-        columns: dict[str, tuple[float | None, ...]] = {"loss": tuple(map(mean_loss, losses)), "lr": rates}
-        loop = {step: self._loop.pop(step) for step in steps if step in self._loop} if self._loop else {}
-        for name in {name for each in loop.values() for name in each}:
-            columns[name] = tuple(loop.get(step, {}).get(name) for step in steps)
-        times = tuple(clock_offset + each for each in ends)
-        known = {name: each for name, each in columns.items() if each.count(None) < size}
-        return ScalarColumns(steps, times, known)
-
-
-def _is_on_device(losses: Losses) -> bool:
-    return any(isinstance(each, Tensor) for each in losses)
-
-
-def to_number(loss: Tensor | float) -> Tensor | float:
-    """Return a float if that needs no wait, else a new tensor without a graph."""
-    if type(loss) is Tensor and loss.is_cpu and loss.numel() == 1:
-        return float(loss.item())
-    if not isinstance(loss, Tensor):
-        return float(loss)
-    mean = loss.detach().mean()
-    return float(mean) if loss.device.type == "cpu" else mean
-
-
-def mean_loss(losses: Losses) -> float | None:
-    """Return the mean over the micro-batches of a step; None if there is no loss."""
-    return sum(float(each) for each in losses) / len(losses) if losses else None

@@ -17,8 +17,9 @@ from leadline.monitor.budget import PLAN_INTERVAL, Level, MeasurementSchedule
 from leadline.monitor.clipping import Intervention, RawGradients
 from leadline.monitor.journal import Journal
 from leadline.monitor.layout import AXIS, move_layout
+from leadline.monitor.light_steps import LightSteps, SkippedSteps
 from leadline.monitor.loop_gradients import parameter_ids
-from leadline.monitor.loop_ledger import FOLLOWED_STEPS, LoopLedger
+from leadline.monitor.loop_ledger import LoopLedger
 from leadline.monitor.mixed_precision import has_overflow, pending_scale
 from leadline.monitor.parameters import (
     ParameterMeasurements,
@@ -27,13 +28,17 @@ from leadline.monitor.parameters import (
     max_learning_rate,
 )
 from leadline.monitor.sampler import Sampler, Samples, is_compiled
+from leadline.monitor.step_charges import StepCharges
+from leadline.monitor.step_losses import BackwardLosses, mean_loss, to_number
 from leadline.monitor.step_problems import StepProblems
-from leadline.monitor.step_record import Call, LightSteps, StepRecord, mean_loss, to_number, wrap_closure
+from leadline.monitor.step_record import Call, StepRecord, wrap_closure
 from leadline.records import Trace
 from leadline.records.run import Alert
 
-# Derived: light steps that are charged together; as many as lie between two plans.
+# Derived: recorded light steps that are charged together; as many as lie between two plans.
 LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
+# Heuristic: the same, with the steps in between; the ledger may be due at a charge only.
+MAX_STEPS_PER_CHARGE = 256
 
 
 class TrainingSteps:
@@ -54,31 +59,36 @@ class TrainingSteps:
         schedule.unavailable.add(Level.BLOCKS)
         self.problems = StepProblems(model, journal)
         self.scaler, self.stall = self.problems.scaler, self.problems.stall
+        self.losses = BackwardLosses(self.problems)
         self.ledger = LoopLedger(optimizers, self)
+        self.charges = StepCharges(schedule, journal, self.ledger)
         self.intervention: Intervention | None = None
         self.new_alerts: list[Alert] = []
         """Alerts that were not yet passed to the user."""
         self._parameters = self._build_parameter_table()
-        self._light_steps = LightSteps()
+        self._light_steps, self.skipped = LightSteps(), SkippedSteps()
         self._unfinished: StepRecord | None = None
         """The previous step, if a device still computed its measurements when it ended."""
         self._has_replicas = journal.ranks.world_size > 1
-        self.needs_losses = True
-        """False if the user passes losses; those of backward passes are then not recorded."""
-        self._root_loss: Tensor | float | None = None
-        """The loss of the current backward pass."""
-        self._followed = 0
-        """Steps of the ledger that are charged."""
+        self._last_skipped = 0
+        """The last step that was skipped and had a loss."""
         self._next_charge = schedule.first_step
         """The step at which light steps are charged to the budget."""
         self.is_light = False
         """True if only the loss of the current step is recorded, with one optimizer and no scaler."""
-        self.add_hooks: Callable[[Sequence[Optimizer]], None] = lambda _: (
-            None
-        )  # the watch follows their steps
+        self.add_hooks: Callable[[Sequence[Optimizer]], None] = lambda optimizers: None
+        """Called with optimizers whose steps the watch follows from now on."""
+        self.on_progress: Callable[[], None] = lambda: None
+        """Called now and then, when there is something new to show."""
         self.current = self._open(schedule.first_step, None)
 
+    @property
+    def step(self) -> int:
+        """The number of the current step."""
+        return self.current.step + self.skipped.counted
+
     def expect_optimizer(self, optimizer: Optimizer) -> None:
+        self.record_losses()
         self.add_hooks([optimizer])
         self.is_light = False
 
@@ -111,6 +121,10 @@ class TrainingSteps:
 
     def end(self, optimizer: Optimizer) -> None:
         """Called after an optimizer has stepped, unless the step is light."""
+        if self.skipped.is_active:
+            if self.skipped.count(self.current, optimizer, len(self.optimizers)):
+                self.record_losses()
+            return
         start = perf_counter()
         if self.intervention is not None:
             self.intervention.after(optimizer)
@@ -119,10 +133,14 @@ class TrainingSteps:
             self.current.charge(Level.UPDATES, start)
         if len(self.current.stepped) == len(self.optimizers):
             self._end()
+            self._skip_losses()
 
     def loss(self, loss: Tensor | float) -> None:
         start = perf_counter()
-        self.needs_losses = False
+        self.losses.is_needed = False
+        if self.skipped.is_active:
+            self._count_skipped_loss(loss)
+            return
         value, losses = to_number(loss), self.current.losses
         losses.append(value)
         if type(value) is float and not math.isfinite(value):
@@ -132,50 +150,38 @@ class TrainingSteps:
             del losses[:-1]
         self.current.loss_seconds += perf_counter() - start
 
-    def note_root_loss(self, loss: Tensor, root: Tensor) -> None:
-        """Note the loss of a backward pass that begins; of a closure that is evaluated several times, the first."""
-        self._root_loss = None
-        if not self.needs_losses or (self.current.stepped and self.current.root_losses):
+    def _count_skipped_loss(self, loss: Tensor | float) -> None:
+        if self.step != self._last_skipped:
+            self._last_skipped, self.stall.losses = self.step, 0
+        if self.stall.add_loss(loss):
+            self.new_alerts += self.problems.report_stall(self.step)
+
+    def record_losses(self) -> None:
+        """Record the losses of all steps from now on, or at least of the next one."""
+        if self.skipped.is_active:
+            self.skipped.settle(self.current)
+            self.skipped.is_active, self.stall.losses = False, 0
+            self.ledger.want_losses()
+            self._light_steps.starts[self.current.step] = perf_counter()
+
+    def _skip_losses(self) -> None:
+        """Record no loss before the step that the schedule says, unless something needs to see the steps.
+
+        Only called after a step: the hook before it sees steps that are not skipped.
+        """
+        step, interval = self.current.step, self.schedule.loss_interval
+        if interval == 1 or self.current.level is not Level.LOSS or not self.ledger.is_resting:
             return
-        start = perf_counter()
-        self._root_loss = value = to_number(loss)
-        if type(value) is float and not math.isfinite(value):
-            self.problems.locate_non_finite(self.current.step, root)
-        self.current.loss_seconds += perf_counter() - start
-
-    def add_root_loss(self) -> None:
-        """Count the loss that was noted, because its backward pass has reached watched parameters."""
-        if self._root_loss is not None:
-            self.current.root_losses.append(self._root_loss)
-
-    def add_resting_loss(self, loss: Tensor) -> None:
-        """Note and count the loss of a backward pass that begins, as the two methods above; once per step."""
-        record = self.current
-        if not self.needs_losses or (record.stepped and record.root_losses):
-            return
-        value = loss.item() if loss.is_cpu else to_number(loss)
-        if type(value) is float and not math.isfinite(value):
-            self.problems.locate_non_finite(record.step, loss)
-        record.root_losses.append(value)
-
-    def forget_root_losses(self) -> None:
-        """Forget losses whose gradients were cleared; not those of a closure, which clears them itself."""
-        if not self.current.stepped:
-            self.current.root_losses.clear()
+        until = min(step + interval, *self.schedule.due.values()) - 1
+        is_plain = self.intervention is None and self._unfinished is None and not self._has_replicas
+        if until > step and is_plain and not self.problems.is_non_finite:
+            self.skipped.start(step, until, len(self.optimizers))
+            self.ledger.skip_losses()
 
     def affords_steps(self, count: int) -> bool:
         """Charge the ledger, and return whether the budget has room for following so many steps."""
-        self._charge_ledger()
-        return self.schedule.affords_ledger(self.current.step, count)
-
-    def _charge_ledger(self) -> float:
-        """Charge what the ledger has taken since the last time, and return it. Wake it if that is affordable."""
-        ledger, followed = self.ledger, self._followed
-        seconds, ledger.seconds, self._followed = ledger.seconds, 0.0, ledger.steps
-        self.schedule.add_ledger_cost(seconds, ledger.steps - followed)
-        if ledger.is_resting and self.schedule.affords_ledger(self.current.step, FOLLOWED_STEPS):
-            ledger.wake()
-        return seconds
+        self.charges.charge_ledger(self.step)
+        return self.schedule.affords_ledger(self.step, count)
 
     def _compare_replicas(self, step: int) -> None:
         drift = self.journal.ranks.drift(step, self.model)
@@ -184,14 +190,14 @@ class TrainingSteps:
 
     def lose_ledger(self, error: Exception) -> None:
         message = f"the loop is no longer followed after an internal error: {type(error).__name__}: {error}"
-        self.journal.add_event(self.current.step, "warning", message)
+        self.journal.add_event(self.step, "warning", message)
 
     def add_past_step(self, loss: float) -> None:
         """Record the loss of the step before the first one that is followed."""
         self._light_steps.add(self.current.step, perf_counter(), [loss], max_learning_rate(self.optimizers))
-        self._light_steps.mark_charged()
         self.schedule.skip_step()
         self.current.step += 1
+        self._light_steps.mark_charged(self.current.step)
 
     def unclipped(self, norm: Tensor | float) -> None:
         self.current.unclipped.append(to_number(norm))
@@ -217,6 +223,11 @@ class TrainingSteps:
         """Finish the last step and make the waiting reports."""
         self.disarm()
         self._finish_previous()
+        if self.skipped.is_active:
+            self.record_losses()
+            self._light_steps.add(self.step - 1, perf_counter(), [], max_learning_rate(self.optimizers))
+            self.current.stepped.clear()
+        self.charges.close()
         if self.current.stepped:
             self._finish(self.current)
             self.current.stepped.clear()
@@ -234,6 +245,7 @@ class TrainingSteps:
     def _open(self, step: int, start: float | None) -> StepRecord:
         """Return the record of the next step, and set the hooks it needs."""
         record = StepRecord(step, self.schedule.level(step), ParameterMeasurements(self._parameters), start)
+        self.losses.record = record
         if record.level >= Level.TRACE and self.sampler is not None:
             self.sampler.arm()
             if self.journal.ranks.world_size == 1:  # otherwise the hooks run before gradients are averaged
@@ -274,8 +286,11 @@ class TrainingSteps:
         if self._has_replicas:
             self._compare_replicas(record.step)
         record.loss_seconds = perf_counter() - now  # charged to the next step, which has just begun
-        if record.step >= self._next_charge or now >= self.journal.next_flush:
+        if now >= self.journal.next_flush or self._light_steps.is_full:
+            self._write_light_steps()
+        if record.step >= self._next_charge:
             self._charge_light_steps(record)
+        self._skip_losses()
 
     def _check_loop(self, step: int) -> None:
         """Record what changed in the loop with a light step, and look at it unless all is well."""
@@ -287,30 +302,24 @@ class TrainingSteps:
 
     def see_other_steps(self) -> None:
         """Look at a loop in which no watched optimizer steps, so that nothing else of it is recorded."""
-        self.new_alerts += self.journal.judge_loop(self.current.step, self.ledger.take())
+        self.new_alerts += self.journal.judge_loop(self.step, self.ledger.take())
+
+    def _write_light_steps(self) -> None:
+        """Hand light steps to the writing thread, and charge what that takes."""
+        start = thread_time()
+        self.flush(ready=True)
+        self.on_progress()
+        self.charges.charge_writing(start)
 
     def _charge_light_steps(self, record: StepRecord) -> None:
-        """Charge light steps to the budget, flush them if it is time, and decide what the next step needs.
-
-        Costs are in processor time, because a wait for the interpreter while another process has the machine would
-        happen anyway.
-        """
-        start, last = thread_time(), record.step - 1
-        training, watch_seconds = self._light_steps.charge(record.start)
-        ledger_seconds = self._charge_ledger() / max(1, len(training))
-        for seconds in training:
-            self.schedule.add_step(max(0.0, seconds - ledger_seconds))
-        if perf_counter() >= self.journal.next_flush or self._light_steps.is_full:
-            self.flush(ready=True)
-            self.schedule.add_base_cost(self.journal.take_writer_seconds())
-        if self.schedule.needs_plan(last, Level.LOSS):
-            self._plan(last)
-        self.schedule.add_base_cost(watch_seconds + thread_time() - start)
-        record.start, record.loss_seconds = perf_counter(), 0.0
+        """Charge light steps to the budget, and decide what the next step needs."""
+        self.charges.charge_light_steps(self._light_steps, record.start, record.step)
+        record.start, record.first_step, record.loss_seconds = perf_counter(), record.step, 0.0
         if self.schedule.level(record.step) is Level.LOSS:
-            self._next_charge = min(record.step + LIGHT_STEPS_PER_CHARGE, *self.schedule.due.values())
+            steps = min(LIGHT_STEPS_PER_CHARGE * self.schedule.loss_interval, MAX_STEPS_PER_CHARGE)
+            self._next_charge = min(record.step + steps, *self.schedule.due.values())
         else:
-            self._open_next(record.step, record.start)
+            self._open_next(record.step, thread_time())
 
     def _check_loss(self, record: StepRecord) -> None:
         """Report a non-finite loss immediately if reading it needs no wait."""
@@ -404,13 +413,15 @@ class TrainingSteps:
                 self._finish(record)
             else:
                 self._unfinished = record
-        end = perf_counter()
+        self.on_progress()
+        end, since = perf_counter(), thread_time()
         record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + end - start - record.read_seconds
-        self._charge(record)
-        self._open_next(record.step + 1, end)
+        source = self.exits if self.sampler is None or record.level is Level.BLOCKS else self.sampler
+        self.charges.charge_step(record, source.pass_start)
+        self._open_next(record.step + 1, since)
 
     def _open_next(self, step: int, since: float) -> None:
-        """Open the next step, and charge the time since the last one was charged, such as setting hooks."""
+        """Open the next step, and charge the processor time since the last one was charged, such as setting hooks."""
         self.current = self._open(step, None)
         self.is_light = (
             self.current.level is Level.LOSS
@@ -420,30 +431,9 @@ class TrainingSteps:
             and not self.journal.ranks.sharded  # those ranks must plan at the same steps, and light steps go by time
         )
         self._next_charge = step + 1
-        self._light_steps.mark_charged()
-        self.current.start = now = perf_counter()
-        self.schedule.add_base_cost(now - since)
-
-    def _charge(self, record: StepRecord) -> None:
-        """Charge the step to the budget, and plan. The time of the writing thread counts like the watch's own."""
-        record.costs[Level.ROW] = record.costs.get(Level.ROW, 0.0) + self.journal.take_writer_seconds()
-        record.training_seconds = max(0.0, record.training_seconds - self._charge_ledger())
-        usual = self.schedule.step_seconds
-        if record.start is not None:
-            if record.level >= Level.BLOCKS and usual is not None:  # hooks also slow down the pass itself
-                source = self.exits if self.sampler is None or record.level is Level.BLOCKS else self.sampler
-                record.charge_slowdown(source.pass_start, usual)
-            self.schedule.add_step(record.training_seconds)
-        self.schedule.add_base_cost(record.loss_seconds)
-        self.schedule.add_costs(record.level, record.costs)
-        self.schedule.add_measurement(record.step, record.level)
-        if self.schedule.needs_plan(record.step, record.level):
-            self._plan(record.step)
-
-    def _plan(self, step: int) -> None:
-        self.schedule.plan(step)
-        self.journal.ranks.synchronize(self.schedule)
-        self.journal.collect_rank_events()
+        self._light_steps.mark_charged(step)
+        self.schedule.add_base_cost(thread_time() - since)
+        self.current.start = perf_counter()
 
     def _finish(self, record: StepRecord) -> None:
         """Record a measured step and run the checks."""

@@ -37,6 +37,7 @@ from leadline.monitor.clipping import Intervention, InterventionKind
 from leadline.monitor.distributed import Ranks
 from leadline.monitor.hooks import DetachableHook, do_not_compile
 from leadline.monitor.journal import Journal
+from leadline.monitor.light_steps import SkippedSteps
 from leadline.monitor.loop_calls import subscribe
 from leadline.monitor.non_finite import last_values
 from leadline.monitor.sampler import Sampler, sampling_obstacle
@@ -107,7 +108,7 @@ class Watch:
     @property
     def step(self) -> int:
         """The number of the current step."""
-        return self._steps.current.step
+        return self._steps.step
 
     @property
     def overhead(self) -> float:
@@ -146,9 +147,16 @@ class Watch:
         """Raise no alert for findings of these checks in so many steps, because a trial has refuted them."""
         self._journal.refuted_codes, self._journal.refuted_until = frozenset(codes), self.step + steps
 
-    def charge(self, seconds: float) -> None:
-        """Charge work for this watch that was done elsewhere."""
-        self._schedule.add_ledger_cost(seconds)
+    def follow_progress(self, show: Callable[[Watch], None]) -> None:
+        """Call `show` with this watch now and then: whenever recorded steps are written, or a step was measured."""
+        reference = weakref.ref(self)
+
+        def show_watch() -> None:
+            watch = reference()
+            if watch is not None:
+                show(watch)
+
+        self._steps.on_progress = show_watch
 
     @property
     def alerts(self) -> tuple[Alert, ...]:
@@ -253,7 +261,7 @@ class Watch:
 
     def _after(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         try:  # inlined from `_run_safely`, because this runs in every step
-            if self._steps.is_light and not self._steps.current.stepped:
+            if self._steps.is_light and not (self._steps.current.stepped or self._steps.skipped.is_active):
                 self._steps.end_light_step()
             else:
                 self._steps.end(optimizer)
@@ -295,13 +303,15 @@ class Watch:
         """Follow the steps of these optimizers; all of them have the same two hooks."""
         before, after = self._hooks or (
             _BeforeStepHook(self._before, self._steps),
-            DetachableHook(self._after),
+            _AfterStepHook(self._after, self._steps.skipped),
         )
         self._hooks = [before, after]
         self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
-        for each in optimizers:
-            self._handles.append(each.register_step_pre_hook(before))
-            self._handles.append(each.register_step_post_hook(after))
+        for (
+            each
+        ) in optimizers:  # bound methods are called in half the time of objects, and these run in every step
+            self._handles.append(each.register_step_pre_hook(before.__call__))
+            self._handles.append(each.register_step_post_hook(after.__call__))
 
     def _remove_hooks(self) -> None:
         for hook in self._hooks:
@@ -330,19 +340,35 @@ class Watch:
 
 
 class _BeforeStepHook(DetachableHook):
-    """The hook before a step, which returns at once if there is no closure and nothing to measure."""
+    """The hook before a step, which returns at once if its loss is not recorded, or only that and it has no closure."""
 
     def __init__(self, call: Callable[..., Any], steps: TrainingSteps) -> None:
         super().__init__(call)
         self._steps = steps
 
     def __call__(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if self._steps.is_light and len(args) < 2 and not kwargs:
+        steps = self._steps
+        if steps.skipped.is_active or (steps.is_light and len(args) < 2 and not kwargs):
+            return None
+        return super().__call__(optimizer, args, kwargs)
+
+
+class _AfterStepHook(DetachableHook):
+    """The hook after a step, which counts down steps whose loss is not recorded."""
+
+    def __init__(self, call: Callable[..., Any], skipped: SkippedSteps) -> None:
+        super().__init__(call)
+        self._skipped = skipped
+
+    def __call__(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self._skipped.left:
+            self._skipped.left -= 1
             return None
         return super().__call__(optimizer, args, kwargs)
 
 
 do_not_compile(_BeforeStepHook)
+do_not_compile(_AfterStepHook)
 _OPEN: weakref.WeakSet[Watch] = weakref.WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""Functions and methods of PyTorch that are wrapped while somebody listens, and restored afterwards."""
+"""Functions and methods of PyTorch that are wrapped while somebody listens, and restored in between and afterwards."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ Function = Callable[..., Any]
 
 
 class Wrapped(ABC):
-    """Something of PyTorch that is wrapped, and can be restored."""
+    """Something of PyTorch that is wrapped when it is made, and can be restored and wrapped again."""
 
     @abstractmethod
     def restore(self) -> None:
         """Put the original back."""
+
+    @abstractmethod
+    def apply(self) -> None:
+        """Put the wrapper back in place of the original."""
 
 
 class WrappedAttribute(Wrapped):
@@ -31,16 +35,24 @@ class WrappedAttribute(Wrapped):
         if vars(self._owner).get(self._name) is self._wrapper:
             setattr(self._owner, self._name, self._original)
 
+    def apply(self) -> None:
+        if vars(self._owner).get(self._name) is self._original:
+            setattr(self._owner, self._name, self._wrapper)
+
 
 class WrappedCell(Wrapped):
     """The function inside a decorator, in the decorator's closure."""
 
     def __init__(self, cell: Any, wrap: Callable[[Function], Function]) -> None:
         self._cell, self._original = cell, cell.cell_contents
-        cell.cell_contents = wrap(self._original)
+        self._wrapper = wrap(self._original)
+        self.apply()
 
     def restore(self) -> None:
         self._cell.cell_contents = self._original
+
+    def apply(self) -> None:
+        self._cell.cell_contents = self._wrapper
 
 
 def wrap_decorated(function: Function, wrap: Callable[[Function], Function]) -> Iterator[Wrapped]:

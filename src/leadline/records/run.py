@@ -13,7 +13,9 @@ from leadline.records.finding import Severity
 
 RUN_SCHEMA = "leadline.run/1"
 
-EventKind = Literal["resume", "skipped step", "intervention", "crash", "non-finite", "sample", "warning"]
+EventKind = Literal[
+    "resume", "skipped step", "intervention", "crash", "non-finite", "sample", "recording", "warning"
+]
 
 NonFiniteMetric = Literal["loss", "gradient", "update", "weight"]
 

@@ -203,6 +203,8 @@ class OutcomeItem:
     """Codes of the findings that it was tried for."""
     why: str
     kept: bool
+    is_advice: bool = False
+    """It says what only the author of the program can do."""
     resolved: str = ""
     """Codes of the findings that the fix resolves."""
     introduced: str = ""

@@ -20,7 +20,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.joint_optimizer import as_passed
-from leadline.monitor.loop_calls import LoopListener, subscribe
+from leadline.monitor.loop_calls import subscribe
+from leadline.monitor.loop_listener import LoopListener
 from leadline.monitor.watch import Watch
 from leadline.records.report import Report
 from leadline.records.run import Alert
@@ -227,9 +228,6 @@ class Attachment(LoopListener):
     def after_step(self, optimizer: Optimizer) -> None:
         if self._is_elsewhere():
             return
-        if self.is_resting:
-            self._show_progress()
-            return
         self.steps += 1
         self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
         if is_in_backward():
@@ -426,17 +424,10 @@ class Attachment(LoopListener):
                 self._is_ending = True
                 return
             self._tape = None
-        if self.audience.shows_progress:
-            self.resting_events |= {"after_step"}
+        if self.audience.shows_progress and self.watch is not None:
+            self.watch.follow_progress(self.audience.stepped)
         self.rest()
         self.seconds = 0.0  # a check is not part of watching
-
-    def _show_progress(self) -> None:
-        watch = self.watch
-        if watch is not None:
-            self.audience.stepped(watch)
-            watch.charge(self.seconds)
-            self.seconds = 0.0
 
     def built(self, optimizer: Optimizer) -> None:
         """Follow the next steps if another network will be trained by this optimizer; a copy is not checked again."""

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from leadline.monitor.loop_calls import LoopListener, subscribe
+from leadline.monitor.loop_calls import subscribe
+from leadline.monitor.loop_listener import LoopListener
 from leadline.records import Source
 from leadline.runner.program import ProgramStop
 from leadline.tracer.restore import is_own_work

@@ -24,8 +24,9 @@ from leadline.runner.rates import at_full_rate
 from leadline.runner.tape_case import TapedStep
 from leadline.tracer.trace import trace_structure
 
-# Heuristic: seconds that trial steps may take before the program goes on.
-MAX_REHEARSAL_SECONDS = 60.0
+# Heuristic: seconds that a check may take before the program goes on. The parts that make passes of their own, such as
+# trial steps and probes, do not begin later.
+MAX_CHECK_SECONDS = 60.0
 # Heuristic: nearly all rehearsals are decided after so many steps; the longest take four times as many.
 USUAL_REHEARSAL_PASSES = 65
 # Derived: passes of a check without a rehearsal: one is traced, three measure the step, eight ask questions.
@@ -57,7 +58,7 @@ class Audience(Protocol):
     def not_checked(self, step: FoundStep, reason: str) -> None: ...
     def alerted(self, alert: Alert) -> None: ...
     def stepped(self, watch: Watch) -> None:
-        """A step was watched."""
+        """Steps were watched since the last call."""
 
     def silenced(self) -> AbstractContextManager[None]:
         """Inside, what the program's code prints is dropped: it runs for Leadline, not for the program."""
@@ -79,17 +80,21 @@ def check_step(
     step: FoundStep, case: Case, audience: Audience, seconds: float, *, rehearse: bool, probes: bool
 ) -> tuple[Report, tuple[str, ...]]:
     """The report on the case of a step of which a pass takes so many `seconds`, and notes on how it was made."""
-    is_long = seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS
+    is_long = seconds * USUAL_REHEARSAL_PASSES > MAX_CHECK_SECONDS
     # Half of the time is left for the steps of the comparison with a plain recipe.
-    affordable = int(MAX_REHEARSAL_SECONDS / 2 / seconds) if seconds else MAX_REHEARSAL_STEPS
+    affordable = int(MAX_CHECK_SECONDS / 2 / seconds) if seconds else MAX_REHEARSAL_STEPS
     passes = USUAL_REHEARSAL_PASSES if rehearse and not is_long else CHECK_PASSES
     audience.checking(step, seconds * passes)
+    end = perf_counter() + MAX_CHECK_SECONDS
     with alone(audience, step.optimizers) as notes:
         report = check_case(
-            case, rehearse=rehearse and not is_long and min(affordable, MAX_REHEARSAL_STEPS), probes=probes
+            case,
+            rehearse=rehearse and not is_long and min(affordable, MAX_REHEARSAL_STEPS),
+            probes=probes,
+            is_late=lambda: perf_counter() > end,
         )
     if rehearse and is_long:
-        gap = Gap(what="trial steps", why=f"they would take more than {MAX_REHEARSAL_SECONDS:.0f} s")
+        gap = Gap(what="trial steps", why=f"they would take more than {MAX_CHECK_SECONDS:.0f} s")
         report = replace(report, coverage=replace(report.coverage, gaps=(*report.coverage.gaps, gap)))
     return report, tuple(notes)
 
@@ -97,7 +102,7 @@ def check_step(
 def seconds_of_pass(taped: TapedStep, measured: float, audience: Audience) -> float:
     """Seconds of one pass of a check; if the `measured` real pass was slow, again: it may have been compiled."""
     seconds = measured / max(1, taped.micro_batches)
-    if seconds * USUAL_REHEARSAL_PASSES > MAX_REHEARSAL_SECONDS:
+    if seconds * USUAL_REHEARSAL_PASSES > MAX_CHECK_SECONDS:
         with alone(audience, ()):
             start = perf_counter()
             trace_structure(taped.case)

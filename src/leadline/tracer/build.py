@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,6 +23,7 @@ from leadline.tracer.names import ModelIndex, Named
 from leadline.tracer.recorder import RecordedOp, Recorder
 from leadline.tracer.sharded import fill_gathered_parameters, original_class
 from leadline.tracer.sources import find_source, repository_root
+from leadline.tracer.stats_queue import measure_pairs
 from leadline.tracer.values import ValueEntry, dtype_name
 
 R = TypeVar("R")
@@ -106,13 +107,17 @@ def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[Val
 def _pending_numbers(entries: Sequence[ValueEntry]) -> Iterator[Any]:
     """What was measured of the values and may still be on a device: all of it is transferred at once."""
     for entry in entries:
-        yield from entry.forward or ()
-        yield from entry.backward or ()
+        yield from _deferred(entry.forward)
+        yield from _deferred(entry.backward)
         yield from entry.units or ()
         yield from () if entry.attended is None else (*entry.attended.numbers, entry.attended.slices)
         yield from (entry.shared_mean, entry.summed_targets, entry.choices)
         yield from () if entry.mixing is None else (entry.mixing.matrix, entry.mixing.numbers)
         yield entry.gradient_spread
+
+
+def _deferred(raw: stats.RawStats | None) -> Iterable[Any]:
+    return raw if raw is not None and stats.is_deferred(raw) else ()
 
 
 def _known_number(number: stats.Number | None, known: stats.Known) -> float | None:
@@ -204,21 +209,30 @@ def _fetch_present(
 def _modules(model_index: ModelIndex, recorder: Recorder) -> tuple[Module, ...]:
     root = repository_root()
     modules = [(named, original_class(named.item)) for named in model_index.modules.values()]
-    sources = {kind: find_source(kind, root) for kind in {kind for _, kind in modules}}
-    return tuple(_module(named, kind, recorder, sources[kind]) for named, kind in modules)
+    classes = {
+        kind: (find_source(kind, root), _has_no_forward(kind)) for kind in {kind for _, kind in modules}
+    }
+    return tuple([_module(named, kind, recorder, *classes[kind]) for named, kind in modules])
+
+
+def _has_no_forward(kind: type[nn.Module]) -> bool:
+    return inspect.getattr_static(kind, "forward", None) is inspect.getattr_static(nn.Module, "forward")
 
 
 def _module(
-    named: Named[nn.Module], kind: type[nn.Module], recorder: Recorder, source: Source | None
+    named: Named[nn.Module],
+    kind: type[nn.Module],
+    recorder: Recorder,
+    source: Source | None,
+    is_container: bool,
 ) -> Module:
     key = id(named.item)
-    missing_forward = inspect.getattr_static(nn.Module, "forward")
     return Module(
         path=named.names[0],
         type=f"{kind.__module__}.{kind.__qualname__}",
         calls=recorder.calls.counts[key],
         aliases=tuple(named.names[1:]),
-        container=inspect.getattr_static(kind, "forward", None) is missing_forward,
+        container=is_container,
         source=source,
         given=recorder.module_inputs.get(key, ()),
         returned=recorder.module_outputs.get(key, ()),
@@ -263,11 +277,12 @@ def _measure_parameters(
     reasons = [stats.unobservable(weight) for weight in weights]
     readable = [None if reason else weight for weight, reason in zip(weights, reasons, strict=True)]
     readable_grads = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
+    pairs = measure_pairs(readable, readable_grads)
     return _MeasuredParameters(
         reasons,
-        _norms(readable),
-        _norms(readable_grads),
-        _products(readable, readable_grads),
+        [pair.weight for pair in pairs],
+        [pair.grad for pair in pairs],
+        [pair.product for pair in pairs],
         [
             stats.attempt(stats.measure_slices, grad)[0] if has_choices and grad is not None else None
             for grad in readable_grads
@@ -277,7 +292,7 @@ def _measure_parameters(
 
 def _flat(measured: _MeasuredParameters) -> Iterator[Any]:
     for raw in (*measured.weights, *measured.grads):
-        yield from raw or ()
+        yield from _deferred(raw)
     yield from measured.products
     yield from measured.slices
 
@@ -306,21 +321,6 @@ def _uses(ops: Sequence[Op]) -> dict[str, Op]:
             if name not in uses or uses[name].kind in ("layout", "cast"):
                 uses[name] = op
     return uses
-
-
-def _norms(tensors: Sequence[Tensor | None]) -> list[stats.RawStats | None]:
-    return [None if tensor is None else stats.attempt(stats.measure_norm, tensor)[0] for tensor in tensors]
-
-
-def _products(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[stats.Number | None]:
-    return [
-        None if weight is None or grad is None else stats.attempt(_product, weight, grad)[0]
-        for weight, grad in zip(weights, grads, strict=True)
-    ]
-
-
-def _product(weight: Tensor, grad: Tensor) -> stats.Number:
-    return stats.inner_product(grad if grad.layout == weight.layout else grad.to_dense(), weight)
 
 
 def _parameter(  # noqa: PLR0913  (one argument for each thing that is measured)

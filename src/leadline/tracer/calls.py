@@ -47,6 +47,18 @@ class OpPlan:
 
 def plan_for(func: Any) -> OpPlan | None:
     """Return the plan for a torch callable; None if it makes no tensors, like most properties except .T or .real."""
+    if func not in _TORCH_PLANS:
+        plan = _new_plan(func)
+        if not resolve_name(func):  # not torch's own: a function of the user, which must not be kept alive
+            return plan
+        _TORCH_PLANS[func] = plan
+    return _TORCH_PLANS[func]
+
+
+_TORCH_PLANS: dict[Any, OpPlan | None] = {}
+
+
+def _new_plan(func: Any) -> OpPlan | None:
     spelling = getattr(func, "__name__", type(func).__name__)
     if spelling == "__get__":
         spelling = func.__self__.__name__

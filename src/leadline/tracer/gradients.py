@@ -53,14 +53,14 @@ class Gradients:
         function has no graph yet while its forward runs.
         """
         entry = self._table.entries[value]
-        if entry.has_gradient_hook or entry.op is None:
+        if entry.op is None or entry.has_gradient_hook or entry.is_rearranged:
             return
         node = tensor.grad_fn
         if node is None:
             return
         entry.has_gradient_hook = True
         self._value_by_node[node._sequence_nr()] = value
-        if node.name() == CHECKPOINT_NODE:
+        if type(node).__name__ == CHECKPOINT_NODE:
             self.regions.setdefault(id(node), CheckpointRegion(node, entry.op))
         number = tensor.output_nr
 
@@ -75,7 +75,7 @@ class Gradients:
 
     def _measure(self, grad: Tensor, entry: ValueEntry) -> None:
         with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
-            if not stats.unobservable(grad) and not self._queue.add(grad, entry, is_gradient=True):
+            if not self._queue.add(grad, entry, is_gradient=True) and not stats.unobservable(grad):
                 entry.backward, _ = stats.attempt(stats.measure, grad)
 
     def find_dependencies(self, tensor: Tensor, read: Callable[[Tensor], int]) -> list[int]:

@@ -168,9 +168,12 @@ def find_loss(output: Any, loss: Loss | None, targets: Any = None) -> Tensor:
     """Return the scalar to differentiate: from the loss function, the output's own `.loss`, or a scalar output."""
     if loss is not None:
         arguments = (output,) if targets is None else (output, targets)
-        _check_signature(loss, arguments)
         with explain_loss_error(loss, arguments):
-            value = loss(*arguments)
+            try:
+                value = loss(*arguments)
+            except TypeError:
+                _check_signature(loss, arguments)
+                raise
         return _scalar(value, f"what the loss function {_callable_name(loss)} returned")
     own = _loss_in(output)
     if isinstance(own, Tensor):

@@ -149,7 +149,8 @@ class LivePass:
         index = len(self.recorder.ops)
         inputs = tuple(reached or self._outputs)
         self.recorder.ops.append(RecordedOp(plan, "", 0, "loss", inputs, (len(entries),)))
-        entry = ValueEntry(shape=(), dtype="float32", op=index)
+        entry = ValueEntry(shape=(), dtype="float32")
+        entry.op = index
         if loss is None and any(_is_non_finite(entries[value]) for value in reached):
             loss = math.nan  # the loss of non-finite outputs is not finite either
         entry.forward = None if loss is None else _stats_of_number(loss)

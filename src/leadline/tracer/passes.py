@@ -6,14 +6,13 @@ two passes differ only because of their inputs. Afterwards everything is restore
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.weak import WeakIdKeyDictionary
 
 from leadline.case import Case
 from leadline.records import Source
@@ -26,10 +25,17 @@ from leadline.tracer.recorder import Recorder
 from leadline.tracer.restore import StateGuard, active_mode, preserve_state, torch_random_state
 from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.sources import CallSites, repository_root
-from leadline.tracer.values import tensors_in
+from leadline.tracer.values import ValueTable, tensors_in
 
 # Heuristic: batch, heads, positions and features; an op on more axes is rare, and its first ones are the outer ones.
 MAX_PRINTED_AXES = 4
+HALF_PRECISION = (torch.float16, torch.bfloat16)
+# Derived: the largest prime below 2 ** 24, up to which float32 holds all whole numbers. The factors are the modulus
+# over the golden ratio and over the square root of 2, so that multiples of them spread evenly and differently.
+WEIGHT_MODULUS = 16777213
+INNER_FACTOR, OUTER_FACTOR = 10368888, 11863281
+PlaceWeights = dict[tuple[int, int, torch.dtype, torch.device], Tensor]
+"""Weights of the places along an axis, by their number and factor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,7 +81,7 @@ class Pass:
     similarities: list[ObservedLoss] = field(default_factory=list)
     """Calls of `cosine_similarity`, whose two vectors are called predictions and targets."""
     prints: list[OpPrint] = field(default_factory=list)
-    print_of: Mapping[Tensor, int] = field(default_factory=dict)
+    print_of: ValueTable = field(default_factory=ValueTable)
     """By tensor: the place in `prints` of the op that made it or wrote to it last."""
     is_random: bool = False
     """Whether it drew random numbers from PyTorch's own generator."""
@@ -84,18 +90,19 @@ class Pass:
 
 
 class PassObserver(TorchFunctionMode):
-    """Notes loss ops and, along axes of a watched length, a fingerprint of every op's output."""
+    """Notes loss ops and, along axes of a watched length if there is one, a fingerprint of every op's output."""
 
-    def __init__(self, model_index: ModelIndex, lengths: Collection[int]) -> None:
+    def __init__(self, model_index: ModelIndex, watched_length: int | None) -> None:
         super().__init__()
         self.calls = CallStack(model_index)
         self.loss_calls: list[ObservedLoss] = []
         self.similarities: list[ObservedLoss] = []
         self.prints: list[OpPrint] = []
         self.dropouts: list[OpSite] = []
-        self._lengths = lengths
+        self._watched_length = watched_length
         self._plans: dict[Any, OpPlan | None] = {}
-        self.print_of = WeakIdKeyDictionary()
+        self._weights: PlaceWeights = {}
+        self.print_of = ValueTable()
         self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
     def __torch_function__(
@@ -119,8 +126,8 @@ class PassObserver(TorchFunctionMode):
         if _drops(plan, args, kwargs):
             site = OpSite(op=plan.name, module=self.calls.here[0], source=self._call_sites.here())
             self.dropouts.append(site)
-        if self._lengths:
-            self._print(plan, (args, kwargs), tensors_in(result) or list(written))
+        if self._watched_length is not None:
+            self._print(plan, (args, kwargs), tensors_in(result) or list(written), self._watched_length)
         return result
 
     def _note_loss(
@@ -145,27 +152,26 @@ class PassObserver(TorchFunctionMode):
                 )
             )
 
-    def _print(self, plan: OpPlan, arguments: Any, results: list[Tensor]) -> None:
+    def _print(self, plan: OpPlan, arguments: Any, results: list[Tensor], length: int) -> None:
         tensors = [each for each in results if has_signal(each) and each.numel()]
         if not tensors:
             return
-        output = tensors[0].detach()
         with torch._C.DisableTorchFunctionSubclass():
-            output = as_real(output)
-        sizes = output.shape[:MAX_PRINTED_AXES]
-        axes = sorted({axis for length in self._lengths for axis in _watched_axes(sizes, length)})
-        with torch._C.DisableTorchFunctionSubclass():
-            prints = tuple(fingerprint(output, axis) for axis in axes) or (fingerprint(output[None], 0),)
-        makers = [self.print_of[each] for each in tensors_in(arguments) if each in self.print_of]
+            output = as_real(tensors[0].detach()).nan_to_num()
+            output = (output.float() if output.dtype in HALF_PRECISION else output).contiguous()
+            axes = _watched_axes(output.shape[:MAX_PRINTED_AXES], length)
+            whole = () if axes else (fingerprint(output[None], 0, self._weights),)
+            prints = whole or tuple(fingerprint(output, axis, self._weights) for axis in axes)
+        makers = [self.print_of.find(each) for each in tensors_in(arguments)]
         for each in tensors:
-            self.print_of[each] = len(self.prints)
+            self.print_of.alias(each, len(self.prints))
         self.prints.append(
             OpPrint(
                 name=plan.name,
                 module=self.calls.here[0],
                 source=self._call_sites.here(),
                 axes=prints,
-                makers=tuple(makers),
+                makers=tuple(maker for maker in makers if maker is not None),
             )
         )
 
@@ -196,16 +202,28 @@ def _watched_axes(sizes: Sequence[int], length: int) -> list[int]:
     return exact or [axis for axis, size in enumerate(sizes) if size > length > 1 and size % length == 0]
 
 
-def fingerprint(tensor: Tensor, axis: int) -> Tensor:
+def fingerprint(tensor: Tensor, axis: int, known: PlaceWeights) -> Tensor:
     """One number per index of `axis`, which changes (but for coincidence) if an element at that index does.
 
-    Elements are weighted by their place, because a plain sum would not notice that two of them changed places. Two
-    passes add in the same order, so what is equal gives equal numbers in float32, too.
+    The tensor is contiguous. Elements are weighted by their place, because a plain sum would not notice that two of
+    them changed places: one factor for the axes before `axis`, another one for those after it. Two passes add in the
+    same order, so what is equal gives equal numbers in float32, too. Weights are looked up in `known` and added to it.
     """
-    rows = tensor.movedim(axis, 0).reshape(tensor.size(axis), -1)
-    rows = rows.float() if rows.dtype in (torch.float16, torch.bfloat16) else rows
-    place = torch.arange(1, rows.size(1) + 1, dtype=rows.dtype, device=rows.device)
-    return rows.nan_to_num() @ place.sqrt()
+    outer, length = tensor.shape[:axis].numel(), tensor.size(axis)
+    sums = tensor.view(outer * length, -1)
+    sums = (
+        sums.flatten() if sums.size(1) == 1 else sums @ _weights_like(sums, sums.size(1), INNER_FACTOR, known)
+    )
+    return sums if outer == 1 else _weights_like(sums, outer, OUTER_FACTOR, known) @ sums.view(outer, length)
+
+
+def _weights_like(tensor: Tensor, count: int, factor: int, known: PlaceWeights) -> Tensor:
+    """Numbers from 1 to 2 in no order, of which no two within `WEIGHT_MODULUS` places are equal."""
+    key = (count, factor, tensor.dtype, tensor.device)
+    if key not in known:
+        places = torch.arange(1, count + 1, device=tensor.device)
+        known[key] = 1 + (places * factor % WEIGHT_MODULUS).to(tensor.dtype) / WEIGHT_MODULUS
+    return known[key]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -219,16 +237,17 @@ class PassRunner:
     made: int = 0
     """Forward passes that were made."""
 
-    def run(self, inputs: Any, targets: Any, *, watch: Collection[int] = ()) -> Pass:
-        """Run the model on `inputs` and its loss on `targets`; `watch` are the lengths of axes to fingerprint.
+    def run(self, inputs: Any, targets: Any, *, watched_length: int | None = None) -> Pass:
+        """Run the model on `inputs` and its loss on `targets`, with fingerprints along axes of `watched_length`.
 
+        Fingerprints of all ops take several times as long as the pass itself.
         Gradients stay enabled, because a model may run other code without them (fused layers).
         """
         self.made += 1
         self.guard.rewind()
         self.model.eval()
         inputs, targets = copy_batch((inputs, targets))
-        observer = PassObserver(self.model_index, watch)
+        observer = PassObserver(self.model_index, watched_length)
         before = torch_random_state()
         with active_mode(observer), observer.calls.follow(lambda *_: None, lambda *_: None):
             output = call_model(self.model, inputs)

@@ -87,7 +87,7 @@ class CallTensors(NamedTuple):
     """Ids of the values that these tensors are."""
     written: list[Tensor]
     changed: list[Tensor]
-    """The written ones, or those that the op rescales as a side effect."""
+    """The written ones, or those that the op rescales as a side effect, which only a `FakeTensorRunner` asks for."""
 
 
 class ErrorBarrier:
@@ -164,7 +164,9 @@ class Recorder(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        plan = None if self.barrier.is_broken or self.is_paused else self.barrier.run(self._plan, func)
+        if self.barrier.is_broken or self.is_paused:
+            return func(*args, **kwargs)
+        plan = self._plans[func] if func in self._plans else self.barrier.run(self._plan, func)
         if plan is None:
             return func(*args, **kwargs)
         if plan.body is not None:
@@ -187,7 +189,9 @@ class Recorder(TorchFunctionMode):
         """Return what the op is about to read and write."""
         written = tensors_written_by(plan, args, kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        changed = written or tensors_renormalized_by(plan, args, kwargs)
+        changed = written
+        if self._runner is not None and not written:
+            changed = tensors_renormalized_by(plan, args, kwargs)
         return CallTensors(tensors, [self._read(tensor) for tensor in tensors], written, changed)
 
     def _after_call(
@@ -253,23 +257,25 @@ class Recorder(TorchFunctionMode):
             self.barrier.run(self._note_outputs, module, (args, kwargs), output)
 
     def _note_inputs(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        self.module_inputs[id(module)] = tuple(self.table.find(tensor) for tensor in tensors_in(args))
+        self.module_inputs[id(module)] = tuple([self.table.find(tensor) for tensor in tensors_in(args)])
 
     def _note_outputs(
         self, module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], output: Any
     ) -> None:
         """Record the module itself as the op behind outputs of no recorded op (TorchScript, custom kernels)."""
         outputs = tensors_in(output)
-        with (
-            torch._C.DisableTorchFunction()
-        ):  # the mode is active in hooks, but these calls are not the model's
-            unknown = [each for each in outputs if self.table.find(each) is None and each.grad_fn]
-            if unknown:
-                name = type(module).__name__
-                values = [self._read(tensor) for tensor in tensors_in(call)]
-                self._record(OpPlan(name=name, callable=name), values, unknown, ())
+        unknown = [each for each in outputs if self.table.find(each) is None]
+        if unknown:
+            with (
+                torch._C.DisableTorchFunction()
+            ):  # the mode is active in hooks: these calls are not the model's
+                unknown = [each for each in unknown if each.grad_fn]
+                if unknown:
+                    name = type(module).__name__
+                    values = [self._read(tensor) for tensor in tensors_in(call)]
+                    self._record(OpPlan(name=name, callable=name), values, unknown, ())
         if self.calls.counts[id(module)] == 1:
-            self.module_outputs[id(module)] = tuple(self.table.find(tensor) for tensor in outputs)
+            self.module_outputs[id(module)] = tuple([self.table.find(tensor) for tensor in outputs])
 
     def tensors_replaced(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
         """Note that, while recording was paused, tensors became views or casts of themselves."""
@@ -300,7 +306,8 @@ class Recorder(TorchFunctionMode):
         value = self.table.find(tensor)
         if value is None:
             return self._adopt(tensor) if tensor.grad_fn else self.table.add(tensor, self._source(tensor))
-        self._wait_for_gradient(tensor, value)
+        if not self.unmeasured:
+            self.gradients.wait(tensor, value)
         return value
 
     def _source(self, tensor: Tensor) -> ValueEntry:
@@ -343,7 +350,8 @@ class Recorder(TorchFunctionMode):
         output_values = [
             self.table.add(tensor, self._entry(plan, tensor, index, values, unobserved)) for tensor in outputs
         ]
-        for base in (self._base(tensor) for tensor in written):
+        for tensor in written:
+            base = self._base(tensor)
             if base is not None:
                 values.append(self._read(base))
                 entry = describe(base)
@@ -353,13 +361,10 @@ class Recorder(TorchFunctionMode):
         op = RecordedOp(plan, module, call, self.phase, tuple(values), tuple(output_values))
         op.source = self._call_sites.here()
         self.ops.append(op)
-        for tensor, value in zip(outputs, output_values, strict=False):
-            self._wait_for_gradient(tensor, value)
+        if not self.unmeasured:
+            for tensor, value in zip(outputs, output_values, strict=False):
+                self.gradients.wait(tensor, value)
         return op
-
-    def _wait_for_gradient(self, tensor: Tensor, value: int) -> None:
-        if tensor.requires_grad and not self.unmeasured and not self.table.entries[value].is_rearranged:
-            self.gradients.wait(tensor, value)
 
     def _base(self, tensor: Tensor) -> Tensor | None:
         """Return the tensor that is written when this view is written; None if no op of the pass can read it.
@@ -378,24 +383,25 @@ class Recorder(TorchFunctionMode):
     ) -> ValueEntry:
         entry = describe(tensor)
         entry.op, entry.unobserved = index, unobserved
-        entry.unit_dim = self._unit_dim(plan, tensor, values)
+        entry.unit_dim = self._unit_dim(plan, entry, values)
         if plan.layout and values and self._has_stats(values[0]):
             entry.is_rearranged = True
             return entry
         if unobserved:
             return entry
-        units = self._unit_kind(plan, tensor)
-        is_last = tensor.dim() > 1 and entry.unit_dim in (-1, tensor.dim() - 1)
+        units = self._unit_kind(plan, entry)
+        dims = len(entry.shape)
+        is_last = dims > 1 and entry.unit_dim in (-1, dims - 1)
         self._observe(tensor, entry, units if is_last else None, can_wait=units is None or is_last)
         if units is not None and entry.forward is not None:
             _measure_units(units, tensor, entry)
         return entry
 
-    def _unit_kind(self, plan: OpPlan, tensor: Tensor) -> UnitKind | None:
+    def _unit_kind(self, plan: OpPlan, entry: ValueEntry) -> UnitKind | None:
         """Return what is measured of the units of this value; None if it has none."""
         if plan.kind not in _KINDS_WITH_SHARED_MEAN or self._runner is not None:
             return None
-        if tensor.dim() < 2 or not tensor.numel():
+        if len(entry.shape) < 2 or 0 in entry.shape:
             return None
         return UnitKind(plan.kind == "activation", plan.bounds)
 
@@ -409,25 +415,24 @@ class Recorder(TorchFunctionMode):
         self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None, *, can_wait: bool = True
     ) -> ValueEntry:
         """Measure a value, or queue it together with its `units` if it `can_wait`."""
-        if tensor.is_floating_point() or tensor.is_complex():
+        if can_wait and not self.unmeasured and self.queue.add(tensor, entry, units=units):
+            entry.is_queued = True
+        elif tensor.is_floating_point() or tensor.is_complex():
             entry.unobserved = self.unmeasured or stats.unobservable(tensor)
             if not entry.unobserved:
-                entry.is_queued = can_wait and self.queue.add(tensor, entry, units=units)
-                if entry.is_queued:
-                    return entry
                 entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor)
             elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
         return entry
 
-    def _unit_dim(self, plan: OpPlan, tensor: Tensor, values: Sequence[int]) -> int:
+    def _unit_dim(self, plan: OpPlan, entry: ValueEntry, values: Sequence[int]) -> int:
         """Return the dimension of the features: 1 after a convolution, else the last; later ops inherit it."""
-        if tensor.dim() <= 2:
+        if len(entry.shape) <= 2:
             return -1
         if plan.channels_first:
             return 1
         first = self.table.entries[values[0]] if values else None
-        return first.unit_dim if first is not None and len(first.shape) == tensor.dim() else -1
+        return first.unit_dim if first is not None and len(first.shape) == len(entry.shape) else -1
 
 
 def _measure_units(units: UnitKind, tensor: Tensor, entry: ValueEntry) -> None:
@@ -445,8 +450,11 @@ def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> li
     """Return the tensors that a call made: what it wrote in place, or what it returned that was not an argument."""
     if written:
         return written
+    results = tensors_in(result)
+    if len(results) == 1:  # nearly all: without a set of ids
+        return [] if any(results[0] is tensor for tensor in inputs) else results
     arguments = {id(tensor) for tensor in inputs}
-    return [tensor for tensor in tensors_in(result) if id(tensor) not in arguments]
+    return [tensor for tensor in results if id(tensor) not in arguments]
 
 
 def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

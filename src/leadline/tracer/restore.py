@@ -78,7 +78,7 @@ def preserve_state(case: Case, *, makes_steps: bool = False) -> Iterator[StateGu
         stack.callback(setattr, _OPEN, "innermost", outer)
         _OPEN.innermost = snapshot
         stack.callback(snapshot.restore)
-        stack.enter_context(hide_gradients(_parameters_of(case)))
+        stack.enter_context(hide_gradients(list(snapshot.parameters.values())))
         yield StateGuard(snapshot=snapshot, random=random_states())
 
 

@@ -6,7 +6,7 @@ import inspect
 import sys
 import sysconfig
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from traceback import FrameSummary, extract_tb
 from types import CodeType, FrameType, ModuleType
@@ -97,6 +97,7 @@ class CallSites:
         return source
 
 
+@lru_cache(maxsize=4096)  # it asks the file system, and each pass asks for the same files
 def _own_path(file: str, root: Path) -> str | None:
     """Return the path of a file from the root; None if it is no file below it, installed, or one of Leadline's own."""
     path = Path(file).resolve()

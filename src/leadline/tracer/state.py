@@ -92,12 +92,11 @@ class Snapshot:
         self._walked = self._copied = 0
         self._unrestored: defaultdict[str, list[str]] = defaultdict(list)
         self._todo: deque[tuple[Any, Path]] = deque()
-        self._parameters = {id(each): each for each in parameters}
-        self._storages = {storage_of(each) for each in self._parameters.values()}
-        self._ranges = sorted(filter(None, map(memory_range, self._parameters.values())))
+        self.parameters = {id(each): each for each in parameters}
+        self._storages = {storage_of(each) for each in self.parameters.values()}
         self._has_values = True
         self._counts_bytes = False
-        for tensor in self._parameters.values():
+        for tensor in self.parameters.values():
             self._add_tensor(tensor)
 
     def add(self, name: str, root: Any, *, is_large: bool = False) -> None:
@@ -231,7 +230,7 @@ class Snapshot:
         state = capture_tensor(tensor, self._outer_copies.find, with_values=self._has_values)
         self.tensors[id(tensor)] = state
         self._kept[id(tensor)] = tensor
-        is_parameter = id(tensor) in self._parameters
+        is_parameter = id(tensor) in self.parameters
         group = self._moving if is_parameter or storage_of(tensor) in self._storages else self._group
         group.tensors.append(state)
         if not is_parameter and state.is_leaf and state.requires_grad:
@@ -283,7 +282,8 @@ class Snapshot:
         if not item.flags.writeable or not self._has_memory(item.nbytes, path):
             return
         address = item.__array_interface__["data"][0]
-        is_in_a_parameter = any(start <= address < end for start, end in self._ranges)
+        ranges = filter(None, map(memory_range, self.parameters.values()))
+        is_in_a_parameter = any(start <= address < end for start, end in ranges)
         group = self._moving if is_in_a_parameter else self._group
         group.others.append(partial(write_back.restore_array, item, item.copy()))
 

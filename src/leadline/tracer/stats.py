@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -283,8 +283,15 @@ def transfer(tensors: Iterable[Any]) -> dict[int, list[float]]:
 
 def fetch_stats(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[Stats]:
     """Fetch sums that are still on a device, in one transfer per device, and turn them into statistics."""
-    rows = fetch_rows([raw[1:] for raw in raws], known)
-    return [_stats(raw.size, row) for raw, row in zip(raws, rows, strict=True)]
+    rows = iter(fetch_rows([raw[1:] for raw in raws if is_deferred(raw)], known))
+    return [
+        _stats(raw.size, next(rows) if is_deferred(raw) else cast(Sequence[float], raw[1:])) for raw in raws
+    ]
+
+
+def is_deferred(raw: RawStats) -> bool:
+    """Whether the sums are still on a device: all of them are, or none is."""
+    return type(raw.norm) is not float
 
 
 def fetch_units(raws: Sequence[RawUnits], known: Known = NOTHING_KNOWN) -> list[Units]:

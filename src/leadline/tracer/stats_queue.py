@@ -7,6 +7,7 @@ the pass has driven its code out of the caches. The reductions of a batch share 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,10 +19,10 @@ from leadline.tracer.values import ValueEntry
 
 # Heuristic: 128 kB; copying a larger tensor takes about as long as measuring it with others saves.
 MAX_QUEUED_SIZE = 32768
-# Heuristic: elements that are measured together, 1 MB; more would not stay in a core's own cache.
-MAX_BATCH_SIZE = 2**18
-# Heuristic: elements that memory is reserved for, 16 MB; a network with more shapes than fit in is measured more often.
-MAX_RESERVED_SIZE = 2**22
+# Heuristic: elements that are measured together, 2 MB; smaller batches take more calls, larger ones leave the caches.
+MAX_BATCH_SIZE = 2**19
+# Heuristic: elements that memory is reserved for, 32 MB; a network with more shapes than fit in is measured more often.
+MAX_RESERVED_SIZE = 2**23
 # Heuristic: tensors that are measured together; more save no more than a hundredth of a call each.
 MAX_BATCH_ROWS = 128
 
@@ -34,10 +35,8 @@ class UnitKind(NamedTuple):
     """Limits of a bounded activation."""
 
 
-class _Waiting(NamedTuple):
-    entry: ValueEntry
-    is_gradient: bool
-    units: UnitKind | None
+_Waiting = tuple[ValueEntry, bool, UnitKind | None]
+"""An entry, whether its gradient was copied or its value, and what to measure of its units."""
 
 
 class StatsQueue:
@@ -54,7 +53,9 @@ class StatsQueue:
 
         `units` says what to measure of its units, which are slices along its last axis.
         """
-        if not 0 < tensor.numel() <= MAX_QUEUED_SIZE or not _can_wait(tensor):
+        if not _is_plain(tensor) or not 0 < tensor.numel() <= MAX_QUEUED_SIZE or not tensor.is_contiguous():
+            return False
+        if stats.unobservable(tensor):
             return False
         key = (tensor.shape, units is not None)
         batch = self._batches.get(key)
@@ -63,9 +64,7 @@ class StatsQueue:
                 self.measure()
             batch = self._batches[key] = _Batch(tensor, has_units=units is not None)
             self._reserved_size += batch.reserved_size
-        batch.add(tensor, _Waiting(entry, is_gradient, units))
-        if batch.is_full:
-            batch.measure()
+        batch.add(tensor, (entry, is_gradient, units))
         return True
 
     def measure(self) -> None:
@@ -76,13 +75,13 @@ class StatsQueue:
         self._reserved_size = 0
 
 
-def _can_wait(tensor: Tensor) -> bool:
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether this is an ordinary tensor of float32 numbers in the memory of the host."""
     return (
         type(tensor) is Tensor
         and tensor.dtype is torch.float32
+        and tensor.is_cpu
         and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
-        and tensor.is_contiguous()
         and not torch.is_inference_mode_enabled()
     )
 
@@ -100,13 +99,12 @@ class _Batch:
         self.reserved_size = self._memory.numel()
         self._waiting: list[_Waiting] = []
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._waiting) == len(self._rows)
-
     def add(self, tensor: Tensor, waiting: _Waiting) -> None:
+        """Copy a tensor, and measure all of them if no more fit."""
         self._rows[len(self._waiting)].copy_(tensor.detach())
         self._waiting.append(waiting)
+        if len(self._waiting) == len(self._rows):
+            self.measure()
 
     def measure(self) -> None:
         """Measure what waits."""
@@ -163,3 +161,73 @@ def _measure_units(waiting: list[_Waiting], values: Tensor) -> None:
             entry.units = RawUnits(units, alive[index], None)
         else:
             entry.units = stats.measure_units(values[index], -1, kind.bounds, entry.forward, sums[index])
+
+
+# Parameters and their gradients, which are there all at once.
+
+
+class PairStats(NamedTuple):
+    """What is measured of a parameter and its gradient; None where one of them cannot be read."""
+
+    weight: RawStats | None
+    grad: RawStats | None
+    product: stats.Number | None
+    r"""$\langle g, w \rangle$."""
+
+
+def measure_pairs(weights: Sequence[Tensor | None], grads: Sequence[Tensor | None]) -> list[PairStats]:
+    """Measure parameters and their gradients, where they can be read; small ones of one shape together."""
+    by_shape: dict[torch.Size, list[tuple[int, Tensor, Tensor]]] = {}
+    for index, (weight, grad) in enumerate(zip(weights, grads, strict=True)):
+        if weight is not None and grad is not None and _can_stack(weight, grad):
+            by_shape.setdefault(weight.shape, []).append((index, weight, grad))
+    measured: dict[int, PairStats | None] = {}
+    for shape, pairs in by_shape.items():
+        rows = min(MAX_BATCH_ROWS, MAX_BATCH_SIZE // shape.numel())
+        for start in range(0, len(pairs), rows):
+            indices, *both = zip(*pairs[start : start + rows], strict=True)
+            if len(indices) > 1:
+                measured.update(zip(indices, _measure_stacked(*both), strict=True))
+    return [
+        measured.get(index) or _measure_pair(weight, grad)
+        for index, (weight, grad) in enumerate(zip(weights, grads, strict=True))
+    ]
+
+
+def _can_stack(weight: Tensor, grad: Tensor) -> bool:
+    is_small = weight.shape == grad.shape and 0 < weight.numel() <= MAX_QUEUED_SIZE
+    return is_small and _is_plain(grad) and _is_plain(weight.detach())
+
+
+def _measure_pair(weight: Tensor | None, grad: Tensor | None) -> PairStats:
+    raws = [None if each is None else stats.attempt(stats.measure_norm, each)[0] for each in (weight, grad)]
+    if weight is None or grad is None:
+        return PairStats(raws[0], raws[1], None)
+    dense = grad if grad.layout == weight.layout else grad.to_dense()
+    return PairStats(raws[0], raws[1], stats.attempt(stats.inner_product, dense, weight)[0])
+
+
+def _measure_stacked(weights: Sequence[Tensor], grads: Sequence[Tensor]) -> list[PairStats | None]:
+    """Measure pairs of one shape; None for those whose squares may leave the range of float32."""
+    weight_rows, grad_rows = (
+        torch.stack([each.detach().reshape(-1) for each in tensors]) for tensors in (weights, grads)
+    )
+    columns = (
+        weight_rows.sum(1),
+        torch.linalg.vector_norm(weight_rows, dim=1),
+        grad_rows.sum(1),
+        torch.linalg.vector_norm(grad_rows, dim=1),
+        weight_rows.mul_(grad_rows).sum(1),
+    )
+    size = weight_rows.shape[1]
+    measured: list[PairStats | None] = []
+    for weight_sum, weight_norm, grad_sum, grad_norm, product in torch.stack(columns, 1).tolist():
+        if all(stats.SAFE_PEAK[0] < norm < stats.SAFE_PEAK[1] for norm in (weight_norm, grad_norm)):
+            weight, grad = (
+                RawStats(size, 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
+                for total, norm in ((weight_sum, weight_norm), (grad_sum, grad_norm))
+            )
+            measured.append(PairStats(weight, grad, product))
+        else:
+            measured.append(None)
+    return measured

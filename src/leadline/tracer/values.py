@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -24,12 +24,12 @@ _LEAF_TYPES = frozenset({*_LEAVES, bool})
 _SEQUENCES = (tuple, list, set)
 
 
-@dataclass(slots=True)
 class ValueEntry:
-    """A value as it is recorded; the fields are those of `leadline.records.Value` before they are fetched."""
+    """A value as it is recorded; the fields are those of `leadline.records.Value` before they are fetched.
 
-    shape: tuple[int, ...]
-    dtype: str
+    Defaults are attributes of the class, because an entry sets few of its many fields.
+    """
+
     op: int | None = None
     source: SourceKind | None = None
     name: str = ""
@@ -49,6 +49,10 @@ class ValueEntry:
     has_gradient_hook: bool = False
     is_queued: bool = False
     """Its elements were copied and are measured later, see `stats_queue`."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
+        self.shape = shape
+        self.dtype = dtype
 
 
 class ValueTable:
@@ -119,7 +123,7 @@ def tensors_in(tree: Any) -> list[Tensor]:
 
 
 def _gather(tree: Any, tensors: list[Tensor], depth: int) -> None:
-    for item in _items(tree):
+    for item in tree if type(tree) is tuple else _items(tree):
         if isinstance(item, Tensor):
             tensors.append(item)
         elif type(item) in _LEAF_TYPES:  # nearly all others, told apart without asking each base class

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from statistics import mean
 
 import pytest
 import torch
@@ -12,41 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leadline.readings.theory.position_profile import mixed, multiplied, normalized_profile, raised, regrouped
-from leadline.readings.theory.prediction import predict
-from leadline.records import Trace
-from leadline.tracer.trace import trace
-
-WIDTH, TOKENS, BATCH = 64, 32, 16
-DRAWS = 4
-
-
-def errors_at(seen: Trace, value: int) -> tuple[float, float]:
-    """ln(predicted / measured) of a value and of its gradient."""
-    found, record = predict(seen), seen.values[value]
-    assert record.forward is not None
-    assert record.backward is not None
-    forward = math.log(found.forward.predicted[value].ms / record.forward.ms)
-    return forward, math.log(found.backward.fields[value].ms / record.backward.ms)
-
-
-def output_of(seen: Trace, name: str, place: int = 0) -> int:
-    return [op for op in seen.ops if op.name == name][place].outputs[0]
-
-
-def mean_errors(
-    build: Callable[[], nn.Module],
-    find: Callable[[Trace], int],
-    shape: tuple[int, ...] = (BATCH, TOKENS, WIDTH),
-) -> tuple[float, float]:
-    """The mean errors over draws, forward and backward; the loss is a product with independent noise."""
-    pairs = []
-    for draw in range(DRAWS):
-        torch.manual_seed(draw)
-        model, x = build(), torch.randn(shape)
-        noise = torch.randn(model(x).shape)
-        seen = trace(model, x, loss=lambda out, noise=noise: (out * noise).sum())
-        pairs.append(errors_at(seen, find(seen)))
-    return mean(first for first, _ in pairs), mean(second for _, second in pairs)
+from tests.support.theory_networks import BATCH, WIDTH, mean_errors, output_of
 
 
 class ClassToken(nn.Module):

@@ -6,6 +6,7 @@ import math
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ import leadline
 from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.lab.demo import deep_mlp
+from leadline.readings.update.probe import open_probe
 from leadline.readings.update.rehearsal import (
     MAX_BATCHES,
     MIN_REHEARSAL_STEPS,
@@ -26,6 +28,8 @@ from leadline.readings.update.rehearsal import (
 )
 from leadline.records import Rehearsal
 from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_STUCK_STEPS
+from leadline.tracer import restore
+from leadline.tracer.state import Snapshot
 from leadline.tracer.trace import trace_case
 from tests.readings.update.test_restore import OPTIMIZERS, with_optimizer
 from tests.support.zoo import ZOO, Specimen, animals
@@ -281,6 +285,38 @@ def test_only_one_step_is_in_memory_at_a_time():
     handle.remove()
     assert len(alive) > MIN_STUCK_STEPS
     assert max(alive) == 0  # outputs of the first layer in earlier steps are freed
+
+
+def test_the_copies_of_the_rehearsal_are_freed_before_references_train(monkeypatch: pytest.MonkeyPatch):
+    taken: list[weakref.ref[Snapshot]] = []
+    take = restore.take_snapshot
+
+    def take_snapshot(*args: Any, **options: Any) -> Snapshot:
+        snapshot = take(*args, **options)
+        assert not any(each() for each in taken)
+        taken.append(weakref.ref(snapshot))
+        return snapshot
+
+    case = mlp_case(lr=1e-9)
+    trace = trace_case(case)
+    monkeypatch.setattr(restore, "take_snapshot", take_snapshot)
+    assert rehearse(case, trace).references
+    assert len(taken) == 2
+
+
+def test_the_gradients_of_one_step_are_freed_before_those_of_the_next():
+    case = mlp_case(lr=1e-3)
+    parameters = list(case.model.parameters())
+    held: list[bool] = []
+    handle = case.model[0].register_forward_hook(
+        lambda *_: held.append(any(each.grad is not None for each in parameters))
+    )
+    with open_probe(case) as probe:
+        for _ in range(2):
+            probe.gradient()
+            probe.step(None)
+    handle.remove()
+    assert held == [False, False]
 
 
 def deep(activation: type[nn.Module], depth: int, classes: int = 10) -> Case:

@@ -351,7 +351,7 @@ def test_positions_are_not_counted_along_the_batch(along, expected):
 
     report = leadline.check(Positioned(), *text(), token_loss, rehearse=False)
     assert severities(report).get("mixed-samples") == expected
-    assert report.profile.dependence.passes <= MAX_PASSES
+    assert report.profile.dependence.passes <= MAX_PASSES + (2 if expected else 0)  # two find the op
 
 
 def test_examples_and_queries_in_different_numbers_are_not_turned_around():

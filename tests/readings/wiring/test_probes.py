@@ -15,10 +15,13 @@ import leadline
 from leadline.readings.wiring.batch import free_positions, redraw_positions
 from leadline.readings.wiring.dependence import read_dependence
 from leadline.records.report import Report
+from leadline.tracer import passes
+from leadline.tracer.passes import fingerprint
 from tests.support.wiring import Function, TinyGPT, classes, features, mlp, text, token_loss
 
-# The promise in the documentation of `leadline.check`.
+# The promises in the documentation of `leadline.check`.
 MAX_PASSES = 8
+REPEATED_PASSES = 2
 
 
 def test_the_probes_take_at_most_eight_forward_passes():
@@ -31,6 +34,26 @@ def test_the_probes_take_at_most_eight_forward_passes():
     report = leadline.check(model, tokens, targets, token_loss)
     assert report.profile.dependence is not None
     assert len(calls) - 2 * without == report.profile.dependence.passes <= MAX_PASSES
+
+
+def test_only_a_leak_makes_passes_again_to_find_its_op_and_no_other_pass_takes_fingerprints(monkeypatch):
+    prints = []
+    monkeypatch.setattr(passes, "fingerprint", lambda *args: prints.append(1) or fingerprint(*args))
+    healthy = leadline.check(TinyGPT(), *text(), token_loss, rehearse=False)
+    assert not prints
+    leaking = leadline.check(TinyGPT(causal=False), *text(), token_loss, rehearse=False)
+    assert prints
+    assert leaking.profile.dependence.passes == healthy.profile.dependence.passes + REPEATED_PASSES
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_fingerprint_changes_at_each_index_whose_elements_change_and_at_no_other(axis):
+    torch.manual_seed(0)
+    before = torch.randn(5, 6, 7)
+    swapped = before.clone()
+    swapped.movedim(axis, 0)[2] = before.movedim(axis, 0)[2].flip(0, 1)
+    changed = fingerprint(before, axis, {}) != fingerprint(swapped, axis, {})
+    assert changed.nonzero().flatten().tolist() == [2]
 
 
 IMAGE, PATCHES = 49, 4
@@ -67,7 +90,7 @@ def test_what_each_position_sees_is_known_also_if_the_model_counts_some_of_its_t
     )
     for report in (healthy, leaking, blind):
         assert "do not match" not in gaps(report)
-        assert report.profile.dependence.passes <= MAX_PASSES
+        assert report.profile.dependence.passes <= MAX_PASSES + REPEATED_PASSES
         assert {each.kind for each in report.profile.dependence.perturbations} >= {"future", "past", "order"}
     assert not [each for each in healthy.findings if each.code.startswith("D")]
     assert "visible-answer" in {each.name for each in leaking.findings}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,12 @@ def test_snippets_are_put_together_with_each_import_once_and_first():
 def test_a_repair_without_a_trial_has_no_table_of_losses():
     assert "loss over" in to_markdown(repair())
     assert "loss over" not in to_markdown(repair(trial=None))
+
+
+def test_the_terminal_shows_what_only_the_author_can_do():
+    title = "train.py:12: Give the attention a causal mask"
+    advice = outcome(fix="rewire", reach="advice", state="not run", title=title, why="advice", kept=False)
+    other = outcome(fix="keel", state="not run", why="too long", kept=False)
+    page = render(repair(outcomes=(advice, other)), Look())
+    assert re.search(r"to do +train\.py:12: Give the attention a causal mask", page)
+    assert re.search(r"not run +keel: too long", page)

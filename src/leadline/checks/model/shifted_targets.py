@@ -63,14 +63,23 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
         "its own position" if ahead == 0 else "the position before it" if seen else f"{ahead} positions ahead"
     )
     yield Symptom(
-        severity="error" if not seen or _is_causal(profile) or _copies(profile, offset.share) else "info",
+        severity="error" if not seen or is_causal(profile) or _copies(profile, offset.share) else "info",
         where=offset.input,
         message=f"the loss asks each position for the input of {what}, at {100 * offset.share:.0f} % of "
         f"{offset.positions} positions",
-        action="Use `inputs = tokens[:, :-1]` and `targets = tokens[:, 1:]`."
+        action=_action(profile)
         if seen
         else "Shift the labels once: either in the data or in the model, not in both.",
         evidence={"offset": float(ahead), "share": offset.share},
+    )
+
+
+def _action(profile: Profile) -> str:
+    shift = "Use `inputs = tokens[:, :-1]` and `targets = tokens[:, 1:]`"
+    return (
+        f"{shift}."
+        if is_causal(profile)
+        else f"{shift} with a causal mask, or mask the tokens to be predicted."
     )
 
 
@@ -106,7 +115,7 @@ def _copies(profile: Profile, share: float) -> bool:
     return own >= MIN_OWN_POSITION_RATIO * others
 
 
-def _is_causal(profile: Profile) -> bool:
+def is_causal(profile: Profile) -> bool:
     """Whether no output changes with the inputs of later positions."""
     probe = profile.dependence.of("future") if profile.dependence else None
     return probe is not None and not any(probe.moved[: probe.first])

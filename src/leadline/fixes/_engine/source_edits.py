@@ -166,10 +166,16 @@ def _registered_lists(edit: Edit, files: Sequence[SourceFile]) -> Iterator[Sourc
         for node in ast.walk(file.tree):
             if not isinstance(node, ast.Assign) or not isinstance(node.value, literals):
                 continue
-            if [ast.unparse(each) for each in node.targets] == [f"self.{name}"]:
+            target = node.targets[0]
+            if (
+                isinstance(target, ast.Attribute)
+                and isinstance(target.value, ast.Name)
+                and target.attr == name
+            ):
                 start, end = span(file, node.value)
                 new = f"{prefix}.{kind}({file.segment(node.value)})"
-                yield file.replaced(start, end, new, f"Put self.{name} into an nn.{kind} in {{place}}")
+                what = f"Put {file.segment(target)} into an nn.{kind}"
+                yield file.replaced(start, end, new, f"{what} in {{place}}")
 
 
 def whole_model_edits(optimizer: str, files: Sequence[SourceFile]) -> Iterator[SourceEdit]:

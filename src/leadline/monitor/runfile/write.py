@@ -35,7 +35,7 @@ from leadline.records.run import Alert, Event, RunInfo, note_to_json
 
 # Heuristic: share of the time for transactions, as the default budget of a watch.
 MAX_TRANSACTION_SHARE = 0.01
-# Derived: seconds between two writes; with the time that a step waits before, a kill loses at most 50 ms.
+# Heuristic: seconds between two writes at most; little beside the time that steps of a watch wait before.
 MAX_PAUSE_SECONDS = 0.01
 # Heuristic: seconds between two transactions while the tail holds the steps in between; a page that shows the run is
 # never further behind.
@@ -68,7 +68,7 @@ class WriterThread:
         """The first problem, as a message to the user; it is never cleared."""
         self.last_step: int | None = None
         self.seconds = 0.0
-        """Processor time spent on storing so far."""
+        """Processor time of the thread since it has opened the file, which includes waking up."""
         self._refusal: LeadlineError | None = None
         self._resume, self._owner = resume, current_owner()
         self._axes: dict[str, tuple[str, ...]] = {}
@@ -79,6 +79,8 @@ class WriterThread:
         self._closing = self._ended = False
         self._next, self._retry, self._cost = 0.0, MIN_RETRY_SECONDS, 0.0
         self._tail: TailWriter | None = None
+        self.max_tail_seconds = MAX_TAIL_SECONDS
+        """Seconds between two transactions while there is a tail."""
         self._next_transaction = 0.0
         self._opened = threading.Event()
         self._thread = threading.Thread(target=self._run, name="leadline run file", daemon=True)
@@ -134,12 +136,14 @@ class WriterThread:
             self._handle_failure(error)
         finally:
             self._opened.set()
+        opened = time.thread_time()
         while not self._ended:
             request, closing = self._wait()
             if request == self._done and self._may_append():
                 self._append()
             else:
                 self._store_next(request, closing=closing)
+            self.seconds = time.thread_time() - opened
 
     def _may_append(self) -> bool:
         """Whether it suffices to append the new steps to the tail."""
@@ -158,16 +162,14 @@ class WriterThread:
         ):  # the steps are still in the queue, and a transaction will tell what is wrong with them
             self._close_tail()
             self._next = time.monotonic() + MAX_PAUSE_SECONDS
-        self.seconds += time.thread_time() - start
 
     def _store_next(self, request: int, *, closing: bool) -> None:
         start = time.thread_time()
         steps = self._try_to_store()
         seconds = time.thread_time() - start
-        self.seconds += seconds
         if steps:
             self._pause(seconds / steps)
-            self._next_transaction = time.monotonic() + (0.0 if self._tail is None else MAX_TAIL_SECONDS)
+            self._next_transaction = time.monotonic() + (0.0 if self._tail is None else self.max_tail_seconds)
         if closing:
             self._release()
         with self.queue.changed:
@@ -327,6 +329,10 @@ class Writer:
     def trouble(self) -> str:
         """What prevents the numbers from being stored; "" while there is no problem."""
         return self._thread.trouble
+
+    def slow_down(self, factor: float) -> None:
+        """Store steps in the file so many times less often than usual; until then they are in the tail."""
+        self._thread.max_tail_seconds = MAX_TAIL_SECONDS * factor
 
     def axis(self, name: str, labels: Sequence[str]) -> None:
         """Name the labels that vectors run over, in the order of the numbers."""

@@ -22,10 +22,12 @@ from leadline.readings.theory.position_profile import (
     PositionProfile,
     mean_pair,
     mean_root,
+    merged_pairs,
     mixed,
     multiplied,
     pair_profile,
     regrouped,
+    split_pairs,
 )
 
 
@@ -301,7 +303,8 @@ def reshaped(field: RandomField, shape: Sequence[int]) -> RandomField:
             for axis in new:
                 share[axis] = field.ms if shape[axis] == 1 else merged
     profile = _reshaped_profile(field, shape) if field.profile is not None else None
-    return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share), profile=profile)
+    whole = RandomField(shape=shape, mean=field.mean, ms=field.ms, share=tuple(share), profile=profile)
+    return whole if profile is None or profile.pairs is None else with_pair_share(whole)
 
 
 def _reshaped_profile(field: RandomField, shape: tuple[int, ...]) -> PositionProfile | None:
@@ -315,7 +318,14 @@ def _reshaped_profile(field: RandomField, shape: tuple[int, ...]) -> PositionPro
                 return PositionProfile(same[0], profile.weights, profile.pairs)
             inner = PositionProfile(profile.axis - old[0], profile.weights)
             sizes = tuple([field.shape[axis] for axis in old]), tuple([shape[axis] for axis in new])
-            return regrouped(inner, *sizes, new[0])
+            whole = regrouped(inner, *sizes, new[0])
+            if profile.pairs is None or field.ms <= 0:
+                return whole
+            if len(new) == 1 and profile.axis == old[-1]:
+                apart = pair_moment(field, old[:-1]) / field.ms
+                return merged_pairs(profile, new[0], shape[new[0]], apart) or whole
+            even = whole is None or whole.axis == new[-1]
+            return split_pairs(profile, new[-1], shape[new[-1]]) if len(old) == 1 and even else whole
     return None
 
 

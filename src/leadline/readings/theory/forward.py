@@ -12,6 +12,8 @@ from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.theory.field import RandomField, independent
 from leadline.readings.theory.moment_rule import Call, MomentMap, SignalFacts, UnpredictableError
 from leadline.readings.theory.moments import find_moment_rule
+from leadline.readings.theory.position_profile import PositionProfile
+from leadline.readings.theory.rotation import ROTATIONS, rotation_profile
 from leadline.readings.theory.signal import Signal, Sources
 from leadline.readings.theory.write import reads_uninitialized, write_through_view
 from leadline.records import Op, Stats, Trace, Value
@@ -79,7 +81,8 @@ def _apply(trace: Trace, facts: SignalFacts, op: Op, state: Forward, sources: So
     written = [trace.values[value] for value in op.outputs]
     if not any(value.floating for value in written):
         return
-    if not any(value.id in facts.live for value in written) and _set_constants(written, state, sources):
+    is_constant = not any(value.id in facts.live for value in written)
+    if is_constant and _set_constants(trace, op, written, state, sources):
         return
     rule = find_moment_rule(op.name)
     try:
@@ -104,13 +107,34 @@ def _apply(trace: Trace, facts: SignalFacts, op: Op, state: Forward, sources: So
         _anchor(written, op, state, sources)
 
 
-def _set_constants(written: list[Value], state: Forward, sources: Sources) -> bool:
+def _set_constants(trace: Trace, op: Op, written: list[Value], state: Forward, sources: Sources) -> bool:
     """Set the measured signals of values that depend on neither batch nor parameters; True if all were measured."""
-    signals = [_source_signal(value, {}, sources) for value in written if value.floating]
-    for value, signal in zip((each for each in written if each.floating), signals, strict=True):
+    floating = [value for value in written if value.floating]
+    signals = [_source_signal(value, {}, sources) for value in floating]
+    for value, signal in zip(floating, signals, strict=True):
         if signal is not None:
-            state.signals[value.id] = signal
+            profile = _table_profile(trace, op, state, sources) if value.id == op.outputs[0] else None
+            state.signals[value.id] = replace(signal, field=replace(signal.field, profile=profile))
     return all(signal is not None for signal in signals)
+
+
+def _table_profile(trace: Trace, op: Op, state: Forward, sources: Sources) -> PositionProfile | None:
+    """The profile of a constant: of a table of rotations, or of a constant that was rearranged or scaled."""
+    read = op.inputs[0] if op.inputs else None
+    signal = None if read is None else state.signals.get(read)
+    if read is None or signal is None:
+        return None
+    value = trace.values[op.outputs[0]]
+    if op.name in ROTATIONS:
+        return rotation_profile(op.name, trace.values[read], value)
+    rule = find_moment_rule(op.name)
+    if rule is None or signal.field.profile is None:
+        return None
+    try:
+        out = rule.apply(Call(op=op, trace=trace, signals=state.signals, sources=sources)).outputs[0]
+    except _REFUSALS:
+        return None
+    return None if out is None or out.field.shape != value.shape else out.field.profile
 
 
 def _check_initialized(call: Call) -> None:
@@ -139,8 +163,17 @@ def _store(trace: Trace, facts: SignalFacts, op: Op, moment_map: MomentMap, stat
         if signal is None:
             continue
         signal = _with_batch_shares(trace, op, value, signal, facts.live)
-        state.signals[value] = signal
         state.predicted[value] = signal.field
+        state.signals[value] = _with_rows_of_batch(trace, op, value, signal)
+
+
+def _with_rows_of_batch(trace: Trace, op: Op, number: int, signal: Signal) -> Signal:
+    """The signal with the measured moments of an embedding: which rows it reads is a fact of the batch.
+
+    They matter for tables of which few rows are read, such as those of positions and of token types.
+    """
+    stats = trace.values[number].forward
+    return signal if op.kind != "embedding" or stats is None else match_measured(signal, stats)
 
 
 def _with_batch_shares(trace: Trace, op: Op, number: int, signal: Signal, live: frozenset[int]) -> Signal:

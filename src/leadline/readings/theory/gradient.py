@@ -41,6 +41,8 @@ class Term(msgspec.Struct, frozen=True, kw_only=True):
     """The tensor $y$ for which the noise was made, if the part of the noise along it is known."""
     radial: Radial | None = None
     """That part: $\\sum_i \\epsilon_i y_i$ in units of $\\sqrt{n E[\\epsilon^2] E[y^2]}$, 1 for independent noise."""
+    relative: bool = False
+    """Whether the noise is inverse to its tensor $x$, so that $\\epsilon x$ does not depend on it: a norm's scale."""
 
 
 Terms = tuple[Term, ...]

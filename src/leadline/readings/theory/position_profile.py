@@ -118,6 +118,30 @@ def unevenness(profile: PositionProfile | None) -> float:
     return 0.0 if profile is None else sum((each - 1) ** 2 for each in profile.weights) / len(profile.weights)
 
 
+def merged_pairs(profile: PositionProfile, axis: int, length: int, apart: float) -> PositionProfile | None:
+    """The profile of an axis of several copies of the positions, such as the tokens of all samples; None if it is long.
+
+    Positions of different copies share at most `apart`.
+    """
+    if profile.pairs is None or length > MAX_PAIRS_LENGTH:
+        return None
+    pairs = profile.pairs
+    between = pairs.clamp_max(max(apart, 0.0))
+    between.diagonal().copy_(pairs.diagonal() * max(apart, 0.0))
+    count = length // len(profile.weights)
+    copies = torch.eye(count, dtype=pairs.dtype, device="cpu")
+    block = torch.kron(copies, pairs - between) + torch.kron(torch.ones_like(copies), between)
+    return PositionProfile(axis, profile.weights * count, block)
+
+
+def split_pairs(profile: PositionProfile, axis: int, length: int) -> PositionProfile | None:
+    """The profile of the last axis that an axis was split to: the mean over its runs of that length."""
+    if profile.pairs is None:
+        return None
+    pairs = profile.pairs.reshape(-1, length, len(profile.weights) // length, length)
+    return pair_profile(axis, pairs.diagonal(dim1=0, dim2=2).mean(-1))[1]
+
+
 @lru_cache(maxsize=1024)
 def regrouped(
     profile: PositionProfile, old: tuple[int, ...], new: tuple[int, ...], place: int

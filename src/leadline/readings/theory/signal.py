@@ -168,6 +168,8 @@ class Sources:
 
     parts: list[Mapping[int, float]] = field(default_factory=list)
     views: dict[tuple[int, str], int] = field(default_factory=dict)
+    squared_cosines: dict[int, float] = field(default_factory=dict)
+    """Mean squared cosines of two tokens, by value id (see `common_tokens`)."""
 
     def new_source(self, parts: Mapping[int, float] | None = None) -> int:
         """A new source; `parts` are the sources in its sum with their factors, in addition to an independent part."""

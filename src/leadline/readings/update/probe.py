@@ -91,6 +91,7 @@ class StepProbe:
 
     def gradient(self) -> tuple[Tensor, Tensors, Tensors]:
         """Loss, outputs and gradients; a parameter that the loss does not reach has a gradient of zeros."""
+        self._drop_gradients()  # those of the step before, so that both are never in memory
         loss, outputs = self.forward()
         check_differentiable(loss, self.model_index)
         trainable = [parameter for parameter in self.parameters if parameter.requires_grad]
@@ -100,6 +101,7 @@ class StepProbe:
             if REENTRANT_CHECKPOINT_ERROR not in str(error):
                 raise
             loss, outputs = self.forward()
+            self._drop_gradients()
             gradients = self._gradients_by_backward(loss, trainable)
         by_parameter = {id(p): g for p, g in zip(trainable, gradients, strict=True) if g is not None}
         for parameter in self.parameters:
@@ -109,11 +111,13 @@ class StepProbe:
 
     def _gradients_by_backward(self, loss: Tensor, trainable: Tensors) -> Gradients:
         """Gradients that `backward` accumulates, for reentrant checkpoints, which do not support `autograd.grad`."""
-        for parameter in self.parameters:
-            parameter.grad = None
         with hide_gradients(trainable_leaves(self.batch)):
             torch.autograd.backward(loss)
         return tuple(parameter.grad for parameter in trainable)
+
+    def _drop_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def step(self, before_step: BeforeStep | None) -> None:
         """Make one real step of the user's optimizer with the gradients that `gradient` left in `.grad`."""

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -61,35 +62,61 @@ class RehearsalBatches:
     """They are two halves of one batch."""
 
 
-def rehearse(case: Case, trace: Trace, *, steps: int = MAX_REHEARSAL_STEPS) -> Rehearsal:
+class RehearsalTimeoutError(Exception):
+    """The time was over before the steps could tell anything."""
+
+
+def rehearse(
+    case: Case,
+    trace: Trace,
+    *,
+    steps: int = MAX_REHEARSAL_STEPS,
+    is_late: Callable[[], bool] = lambda: False,
+) -> Rehearsal:
     """Train on the batch, or on the first few in turn, for at most `steps` steps; stops once it is clear how they end.
 
     Every pass starts from the same buffers and random numbers, so only the parameters change between two steps on one
     batch. Only dropout draws its masks anew, as it does in training. `trace` is a trace of the case. A rate that is
     being warmed up rises to its full value meanwhile. If the network learns little or slowly, or learns only by heart,
-    plain recipes train it too, to see how much can be learned in so few steps.
+    plain recipes train it too, to see how much can be learned in so few steps. No step begins when `is_late()` is true;
+    if fewer than `MIN_REHEARSAL_STEPS` were made by then, RehearsalTimeoutError is raised.
     """
+    rehearsal, batches = _train_as_given(case, trace, steps, is_late)
+    is_fast = rehearsal.is_clear and rehearsal.steps <= REFERENCE_STEPS
+    if is_fast or steps < REFERENCE_COST or is_late():
+        return rehearsal
+    return replace_fields(rehearsal, references=train_references(case, batches, is_late))
+
+
+def _train_as_given(
+    case: Case, trace: Trace, steps: int, is_late: Callable[[], bool]
+) -> tuple[Rehearsal, RehearsalBatches]:
+    """The rehearsal with the user's optimizer, and its batches; its copies of the weights are freed at the end."""
     batches = _first_batches(case)
     with open_probe(case) as probe:
-        rehearsal = _train_on(case, trace, probe, batches, steps)
+        rehearsal = _train_on(case, trace, probe, batches, steps, is_late)
         if rehearsal is None:
             batches = RehearsalBatches(trained=[(case.inputs, case.targets)], held_out=None)
-            rehearsal = _train(case, trace, probe, batches, steps)
-    is_fast = rehearsal.is_clear and rehearsal.steps <= REFERENCE_STEPS
-    if is_fast or steps < REFERENCE_COST:
-        return rehearsal
-    return replace_fields(rehearsal, references=train_references(case, batches))
+            rehearsal = _train(case, trace, probe, batches, steps, is_late)
+    return rehearsal, batches
 
 
 def _train_on(
-    case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches, steps: int
+    case: Case,
+    trace: Trace,
+    probe: StepProbe,
+    batches: RehearsalBatches,
+    steps: int,
+    is_late: Callable[[], bool],
 ) -> Rehearsal | None:
     """The rehearsal on these batches; None if they are halves of a batch whose samples belong together."""
     if not batches.is_split:
-        return _train(case, trace, probe, batches, steps)
+        return _train(case, trace, probe, batches, steps, is_late)
     try:
-        rehearsal = _train(case, trace, probe, batches, steps)
+        rehearsal = _train(case, trace, probe, batches, steps, is_late)
         is_sound = _has_independent_halves(probe, batches, rehearsal)
+    except RehearsalTimeoutError:
+        raise
     except (
         Exception
     ):  # the model does not take these samples; what it raises on the whole batch is its own error
@@ -148,12 +175,23 @@ def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: Rehears
     return Rehearsal(losses=(), constant=constant, floor=floor, starts=starts, is_split=batches.is_split)
 
 
-def _train(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches, steps: int) -> Rehearsal:
+def _train(
+    case: Case,
+    trace: Trace,
+    probe: StepProbe,
+    batches: RehearsalBatches,
+    steps: int,
+    is_late: Callable[[], bool],
+) -> Rehearsal:
     """Steps until the answer is known, from the loss of a constant output to that of the held-out samples."""
     rehearsal, losses = _measure_limits(case, trace, probe, batches), []
     has_fresh_masks, growing = _draws_only_masks(trace), _growing_steps(probe.optimizer)
     with _warm_up(probe.optimizer) as set_rates:
         for step in range(steps + 1):
+            if is_late():
+                if step <= MIN_REHEARSAL_STEPS:
+                    raise RehearsalTimeoutError
+                break
             probe.batch = batches.trained[step % len(batches.trained)]
             probe.seed = step if has_fresh_masks else None
             losses.append(probe.evaluate()[0] if step == steps else probe.gradient()[0].item())
@@ -333,35 +371,43 @@ REFERENCE_STEPS = MIN_STUCK_STEPS
 REFERENCE_COST = 2 * (len(REFERENCE_RATES) * REFERENCE_TRIAL_STEPS + REFERENCE_STEPS)
 
 
-def train_references(case: Case, batches: RehearsalBatches) -> tuple[ReferenceRun, ...]:
+def train_references(
+    case: Case, batches: RehearsalBatches, is_late: Callable[[], bool] = lambda: False
+) -> tuple[ReferenceRun, ...]:
     """Train the network from the user's weights and from new ones, each at the better of two rates.
 
     All parameters learn, also those that are frozen or that the optimizer does not hold. Everything is undone. A model
-    that cannot be trained in this way has no references.
+    that cannot be trained in this way, or not before `is_late()` is true, has no references.
     """
     parameters = [each for each in unwrap(case.model).parameters() if each.is_floating_point()]
     plain = replace(case, optimizer=torch.optim.Adam(parameters, lr=REFERENCE_RATES[0]))
     try:
         with open_probe(plain) as probe:
-            return tuple(_best_run(probe, batches, is_reset=is_reset) for is_reset in (False, True))
+            run = partial(_run, probe, batches, is_late)
+            return tuple(
+                _best_run(partial(run, is_reset=is_reset), len(batches.trained)) for is_reset in (False, True)
+            )
     except (
         Exception
     ):  # such as an operation that refuses a gradient: the user's own training is not concerned
         return ()
 
 
-def _best_run(probe: StepProbe, batches: RehearsalBatches, *, is_reset: bool) -> ReferenceRun:
-    """The run at the rate that is better after a few steps, trained on."""
-    trials = [
-        _run(probe, batches, lr=rate, is_reset=is_reset, steps=REFERENCE_TRIAL_STEPS)
-        for rate in REFERENCE_RATES
-    ]
-    best = min(trials, key=lambda run: _end(run, len(batches.trained)))
-    return _run(probe, batches, lr=best.lr, is_reset=is_reset, steps=REFERENCE_STEPS)
+def _best_run(run: Callable[..., ReferenceRun], batches: int) -> ReferenceRun:
+    """The run at the rate that is better after a few steps, trained on; there are so many batches."""
+    trials = [run(lr=rate, steps=REFERENCE_TRIAL_STEPS) for rate in REFERENCE_RATES]
+    best = min(trials, key=lambda trial: _end(trial, batches))
+    return run(lr=best.lr, steps=REFERENCE_STEPS)
 
 
 def _run(
-    probe: StepProbe, batches: RehearsalBatches, *, lr: float, is_reset: bool, steps: int
+    probe: StepProbe,
+    batches: RehearsalBatches,
+    is_late: Callable[[], bool],
+    *,
+    lr: float,
+    is_reset: bool,
+    steps: int,
 ) -> ReferenceRun:
     probe.guard.rewind_step()
     for each in probe.parameters:
@@ -374,6 +420,8 @@ def _run(
     losses: list[float] = []
     held_out = None
     for step in range(steps + 1):
+        if is_late():
+            raise RehearsalTimeoutError
         probe.batch = batches.trained[step % len(batches.trained)]
         losses.append(probe.gradient()[0].item())
         if batches.held_out is not None and _is_held_out_due(step):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -40,7 +40,6 @@ from leadline.readings.wiring.probe_passes import (
     ProbePasses,
     RefusedBatchError,
     SampleBatch,
-    compare,
     outcome_of,
     own_error,
     perturbation_inside,
@@ -63,7 +62,7 @@ MAX_NOISE = 1e-2
 MIN_POSITIONS = 4
 # Heuristic: of two columns, one may be meant for something else.
 MIN_COLUMNS = 3
-# Derived: what the documentation promises.
+# Derived: what the documentation promises, besides passes that are made again to find an op.
 MAX_PASSES = 8
 # Heuristic: relative change by another order of the samples; kernels add up in another order then, and what depends on
 # a place changes by far more.
@@ -71,16 +70,20 @@ MIN_CHANGE_BY_PLACE = 1e-4
 
 CONNECTED_SAMPLES = "{} has a row and a column for each sample and may connect them"
 TOO_MANY_PASSES = f"other probes took all {MAX_PASSES} passes"
+NO_TIME_LEFT = "the time for the check was over"
 LOST_IN_ROUNDING = "the effect of all earlier positions is smaller than rounding"
 
 Reading = tuple[Dependence | None, Question | None, tuple[Gap, ...]]
 
 
-def read_dependence(case: Case, trace: Trace) -> Reading:
-    """What the outputs depend on and what the loss rewards, and what could not be asked, with the reason."""
+def read_dependence(case: Case, trace: Trace, is_late: Callable[[], bool] = lambda: False) -> Reading:
+    """What the outputs depend on and what the loss rewards, and what could not be asked, with the reason.
+
+    No probe begins when `is_late()` is true.
+    """
     try:
         with open_passes(case) as runner:
-            return _Probes(case, trace, runner).read()
+            return _Probes(case, trace, runner, is_late).read()
     except NotProbedError as reason:
         return None, None, (_gap("what the outputs depend on", str(reason)),)
     except Exception as error:  # a probe that fails is reported, never raised into the user's program
@@ -90,9 +93,9 @@ def read_dependence(case: Case, trace: Trace) -> Reading:
 class _Probes(ProbePasses):
     """The probes of one case, one after the other, on one base pass."""
 
-    def __init__(self, case: Case, trace: Trace, runner: PassRunner) -> None:
+    def __init__(self, case: Case, trace: Trace, runner: PassRunner, is_late: Callable[[], bool]) -> None:
         super().__init__(case, runner)
-        self.trace = trace
+        self.trace, self._is_late = trace, is_late
         self.inputs = batch_tensors(case.inputs)
         self.uses = read_input_uses(trace, self.inputs)
         self.gaps: list[Gap] = []
@@ -103,7 +106,6 @@ class _Probes(ProbePasses):
         question, first = self._read_question()
         asked = [each for each in (self.case.targets, *first.outputs) if isinstance(each, Tensor)]
         layout = layout_of(self.inputs, question.offset, asked)
-        self.watched = {length for length in (layout.samples, layout.positions) if length is not None}
         self.base = self.run({})
         self.noise = noise_between(first.outputs, self.base.outputs)
         if self.noise > MAX_NOISE:
@@ -131,16 +133,18 @@ class _Probes(ProbePasses):
 
     def _read_question(self) -> tuple[Question, PassOutcome]:
         """What the loss rewards, from a pass whose graph ends here, so that no two passes are held at once."""
-        first = self.one_pass(self.case.inputs, self.case.targets)
+        first = self.one_pass({})
         if not bool(torch.isfinite(first.loss)):
             raise NotProbedError("the loss is not finite")
         visible = [each for each in self.inputs if self._is_visible(each.name)]
         self.dropouts = first.dropouts
         question, self.used = read_question(self.case, self.trace, first, visible)
-        return question, outcome_of(first)
+        return question, outcome_of(first, {})
 
     def _probe(self, what: str, probe: Any, layout: BatchLayout) -> None:
         try:
+            if self._is_late():
+                raise NotProbedError(NO_TIME_LEFT)
             probe(layout)
         except NotProbedError as reason:
             self.gaps.append(_gap(what, str(reason)))
@@ -180,7 +184,6 @@ class _Probes(ProbePasses):
             return
         if samples < 3:
             raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
-        self.watched.add(samples - 1)
         fewer = self._without_last_sample(every, axis)
         if fewer is None:
             raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
@@ -285,13 +288,13 @@ class _Probes(ProbePasses):
         if other is None:
             raise NotProbedError("all samples of the batch are equal")
         if not base.outputs:
-            return perturbation_inside(compare(base, other, samples, redrawn), base.roots, redrawn)
+            return perturbation_inside(self.compare(base, other, samples, redrawn), redrawn)
         moved = self.moved(base, other, samples, axis)
         forbidden = tuple(index for index, move in enumerate(moved) if move and index not in redrawn)
         pairs = list(zip(base.outputs, other.outputs, strict=False))
         if forbidden and is_comparison(pairs, samples, redrawn, self.tolerance()):
             raise NotProbedError("the outputs have a row and a column for each sample: they compare samples")
-        site = compare(base, other, samples, redrawn).find_cause(base.roots) if forbidden else None
+        site = self.compare(base, other, samples, redrawn).find_cause() if forbidden else None
         return Perturbation(
             kind="sample",
             first=redrawn[0],
@@ -344,7 +347,7 @@ class _Probes(ProbePasses):
         positions, offset = layout.positions, layout.offset
         if positions is None or offset is None:
             return
-        if self.runner.made >= MAX_PASSES:
+        if self.made >= MAX_PASSES:
             raise NotProbedError(TOO_MANY_PASSES)
         change = permute_positions if kind == "order" else redraw_positions
         other = self.run_changed(
@@ -368,7 +371,7 @@ class _Probes(ProbePasses):
         site = None
         if forbidden:
             allowed = range(span[0], positions)
-            site = compare(self.base, other, positions, allowed).find_cause(self.base.roots)
+            site = self.compare(self.base, other, positions, allowed).find_cause()
         self.perturbations.append(
             Perturbation(
                 kind=kind,
@@ -391,14 +394,12 @@ class _Probes(ProbePasses):
             return
         last = source.tensor.size(1) - 1
         for kept in (0, last):
-            if self.runner.made >= MAX_PASSES or not self.base.outputs:
+            if self.made >= MAX_PASSES or not self.base.outputs:
                 return
             other = self.run_changed(
                 {id(source.tensor): source.tensor},
                 1,
-                lambda each, free, kept=kept: redraw_samples(
-                    each, 0, range(len(each)), free & ~_only(kept, free)
-                ),
+                partial(_redrawn_but, kept=kept),
             )
             if other is None:
                 return
@@ -436,7 +437,7 @@ class _Probes(ProbePasses):
         return len(targets) if bool((targets == targets[:1]).all()) else 0
 
     def _perturb_padding(self, source: BatchTensor, padded: Tensor) -> None:
-        if self.runner.made >= MAX_PASSES:
+        if self.made >= MAX_PASSES:
             raise NotProbedError(TOO_MANY_PASSES)
         other = self.run_changed(
             {id(source.tensor): source.tensor},
@@ -469,7 +470,7 @@ class _Probes(ProbePasses):
     def _is_rounded_away(self, other: PassOutcome, positions: int) -> bool:
         """Whether the last position depends on the earlier ones, but an addition to something larger hides it."""
         earlier = range(positions - 1)
-        return compare(self.base, other, positions, earlier).reaches(self.base.roots, positions - 1)
+        return self.compare(self.base, other, positions, earlier).reaches(positions - 1)
 
 
 def _with_samples(tree: Any, samples: int, axis: int) -> list[Tensor]:
@@ -483,9 +484,10 @@ def _may_be_sequence(each: BatchTensor) -> bool:
     return is_shaped and not each.is_mask and each.tensor.size(1) >= MIN_COLUMNS
 
 
-def _only(index: int, like: Tensor) -> Tensor:
-    """A mask that is true at one index."""
-    return torch.arange(len(like), device=like.device) == index
+def _redrawn_but(tensor: Tensor, free: Tensor, kept: int) -> Tensor:
+    """All samples redrawn at the free positions, but for one position."""
+    is_kept = torch.arange(len(free), device=free.device) == kept
+    return redraw_samples(tensor, 0, range(len(tensor)), free & ~is_kept)
 
 
 def _is_square(tensor: Tensor, samples: int) -> bool:

@@ -30,20 +30,26 @@ class PassComparison:
     """
 
     def __init__(
-        self, base: Sequence[OpPrint], other: Sequence[OpPrint], length: int, allowed: Collection[int]
+        self,
+        base: Sequence[OpPrint],
+        other: Sequence[OpPrint],
+        roots: Sequence[int],
+        length: int,
+        allowed: Collection[int],
     ) -> None:
-        self._base, self._other = base, other
+        """`roots` are the places in `base` of the ops that made the outputs."""
+        self._base, self._other, self._roots = base, other, roots
         self._length, self._allowed = length, allowed
         pairs = zip(base, other, strict=False)
         differing = (index for index, (one, two) in enumerate(pairs) if not _is_same_call(one, two))
         self._compared = next(differing, min(len(base), len(other)))
 
-    def find_cause(self, roots: Sequence[int]) -> OpSite | None:
-        """The first op behind the prints `roots` whose output is mixed although none of its inputs is.
+    def find_cause(self) -> OpSite | None:
+        """The first op behind the outputs whose own output is mixed although none of its inputs is.
 
-        Without a mixed output among the roots, it is the first op of the pass whose output is mixed.
+        Without a mixed output of the model, it is the first op of the pass whose output is mixed.
         """
-        mixed = [root for root in roots if root < self._compared and self.state(root) == "mixed"]
+        mixed = [root for root in self._roots if root < self._compared and self.state(root) == "mixed"]
         if not mixed:
             mixed = [index for index in range(self._compared) if self.state(index) == "mixed"][:1]
         return min(self._causes(mixed), default=(0, None))[1] if mixed else None
@@ -70,13 +76,13 @@ class PassComparison:
             index = readers[index]
         return index
 
-    def find_transfer(self, roots: Sequence[int]) -> tuple[OpSite, list[bool]] | None:
-        """The first op behind the prints `roots` that mixes samples before a layer, moves elements or runs over them.
+    def find_transfer(self) -> tuple[OpSite, list[bool]] | None:
+        """The first op behind the outputs that mixes samples before a layer, moves elements or runs over them.
 
         A loss may compare samples, and a mean may go over them; nobody does so before a layer, moves elements between
         samples, or runs a recurrent layer along them, on purpose. Returns its place and whether each index changed.
         """
-        behind, pending = set(roots), list(roots)
+        behind, pending = set(self._roots), list(self._roots)
         while pending:
             makers = {*self._base[pending.pop()].makers} - behind
             behind |= makers
@@ -113,9 +119,9 @@ class PassComparison:
         axes = self._axes(index)
         return self.state(index) == "apart" and any(len(each[0]) == self._length for each in axes)
 
-    def reaches(self, roots: Sequence[int], index: int) -> bool:
-        """Whether some op behind `roots` has an output with one axis of the length that differs at this index."""
-        seen, pending = set(roots), list(roots)
+    def reaches(self, index: int) -> bool:
+        """Whether some op behind the outputs has an output with one axis of the length that differs at this index."""
+        seen, pending = set(self._roots), list(self._roots)
         while pending:
             place = pending.pop()
             if place >= self._compared:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,17 +37,21 @@ class RefusedBatchError(NotProbedError):
 
 @dataclass(frozen=True, slots=True)
 class PassOutcome:
-    """What one pass is compared by: the outputs that the loss reads, without their graph, and the prints of its ops."""
+    """What one pass is compared by: the outputs that the loss reads, without their graph."""
 
     outputs: list[Tensor]
-    prints: list[OpPrint]
-    roots: list[int]
-    """The prints of the ops that made the outputs."""
+    changed: dict[int, Tensor]
+    """What replaced tensors of the batch, by the `id` of the original: to make the pass again."""
     is_random: bool
 
 
-def outcome_of(one: Pass) -> PassOutcome:
-    """The outputs are those of the model if they have elements, else what the loss op was given.
+def outcome_of(one: Pass, changed: dict[int, Tensor]) -> PassOutcome:
+    """What a pass on a `changed` batch returned."""
+    return PassOutcome([as_real(each.detach()) for each in _read_outputs(one)], changed, one.is_random)
+
+
+def _read_outputs(one: Pass) -> list[Tensor]:
+    """The outputs of the model if they have elements, else what the loss op was given.
 
     A model may return nothing but a loss that it computes by hand. Then only its ops can be compared.
     """
@@ -57,9 +60,7 @@ def outcome_of(one: Pass) -> PassOutcome:
         for each in tensors_in(one.output)
         if has_signal(each) and not each.is_nested and each.numel() > 1
     ]
-    read = own or [call.predictions for call in one.loss_calls]
-    roots = [one.print_of[each] for each in read or [one.loss] if each in one.print_of]
-    return PassOutcome([as_real(each.detach()) for each in read], one.prints, roots, one.is_random)
+    return own or [call.predictions for call in one.loss_calls]
 
 
 class ProbePasses:
@@ -71,17 +72,23 @@ class ProbePasses:
     def __init__(self, case: Case, runner: PassRunner) -> None:
         self.case = case
         self.runner = runner
-        self.watched: set[int] = set()
+        self.repeated = 0
+        """Passes that were made again to find an op."""
         self.keeps_counted = False
         """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
 
-    def run(self, changed: dict[int, Tensor]) -> PassOutcome:
-        inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
-        return outcome_of(self.one_pass(inputs, targets))
+    @property
+    def made(self) -> int:
+        """Forward passes, without those that were made again to find an op."""
+        return self.runner.made - self.repeated
 
-    def one_pass(self, inputs: Any, targets: Any) -> Pass:
+    def run(self, changed: dict[int, Tensor]) -> PassOutcome:
+        return outcome_of(self.one_pass(changed), changed)
+
+    def one_pass(self, changed: dict[int, Tensor], *, watched_length: int | None = None) -> Pass:
+        inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
         try:
-            return self.runner.run(inputs, targets, watch=self.watched)
+            return self.runner.run(inputs, targets, watched_length=watched_length)
         except Exception as error:  # any model can fail on changed inputs, with any error
             refusal = RefusedBatchError(f"a further pass raised {_summary(error)}")
         raise refusal  # without the frames of the model, which would hold the pass that failed
@@ -119,6 +126,21 @@ class ProbePasses:
             raise refusal
         return self.run(tensors)
 
+    def compare(
+        self, base: PassOutcome, other: PassOutcome, length: int, allowed: Collection[int]
+    ) -> PassComparison:
+        """Compare two passes op by op along axes of this length, for which both are made again with fingerprints."""
+        base_prints, roots = self._prints(base, length)
+        other_prints, _ = self._prints(other, length)
+        return PassComparison(base_prints, other_prints, roots, length, allowed)
+
+    def _prints(self, outcome: PassOutcome, length: int) -> tuple[list[OpPrint], list[int]]:
+        """The prints of all ops of a pass, and the places of those that made its outputs."""
+        one = self.one_pass(outcome.changed, watched_length=length)
+        self.repeated += 1
+        places = [one.print_of.find(each) for each in _read_outputs(one) or [one.loss]]
+        return one.prints, [place for place in places if place is not None]
+
     def tolerance(self) -> float:
         roundings = max((torch.finfo(each.dtype).eps for each in self.base.outputs), default=0.0)
         return max(MIN_OVER_NOISE * self.noise, MAX_ROUNDINGS * roundings)
@@ -140,10 +162,6 @@ class ProbePasses:
         largest = torch.stack(changes).amax(0)
         largest[largest <= (self.tolerance() if tolerance is None else tolerance)] = 0.0
         return tuple(largest.tolist())
-
-
-def compare(base: PassOutcome, other: PassOutcome, length: int, allowed: Collection[int]) -> PassComparison:
-    return PassComparison(base.prints, other.prints, length, allowed)
 
 
 def own_error(error: Exception) -> str:
@@ -177,11 +195,9 @@ class SampleBatch:
         return changed
 
 
-def perturbation_inside(
-    comparison: PassComparison, roots: Sequence[int], redrawn: Sequence[int]
-) -> Perturbation:
+def perturbation_inside(comparison: PassComparison, redrawn: Sequence[int]) -> Perturbation:
     """The change of samples, seen at an op that puts elements of some samples into others."""
-    found = comparison.find_transfer(roots)
+    found = comparison.find_transfer()
     if found is None:
         raise NotProbedError("the model returns nothing but its loss, which may compare samples")
     site, reached = found

@@ -188,6 +188,7 @@ def _outcome_item(outcome: Outcome) -> OutcomeItem:
         answers=", ".join(outcome.answers),
         why=outcome.why,
         kept=outcome.kept,
+        is_advice=outcome.reach == "advice",
         resolved=", ".join(outcome.gone),
         introduced=", ".join(outcome.came),
         measures=tuple(measures),

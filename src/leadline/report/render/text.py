@@ -334,7 +334,7 @@ def _ignored(items: Sequence[FindingItem], width: int) -> list[Text]:
     return labeled("ignored", checks, width, most=2) if items else []
 
 
-# Fixes: the kept one first, then what was tried; what was not run in one line.
+# Fixes: the kept one first, then what was tried, advice, and what was not run in one line.
 
 
 def _outcomes(items: Sequence[OutcomeItem], width: int, *, everything: bool) -> list[Text]:
@@ -345,7 +345,10 @@ def _outcomes(items: Sequence[OutcomeItem], width: int, *, everything: bool) -> 
     page = [line for entry in tried[:shown] for line in entry]
     if shown < len(tried):
         page += _more(f"{len(tried) - shown} more tried", width)
-    return page + _not_run([each for each in items if each.state == "not run"], width)
+    for each in items:
+        if each.is_advice:
+            page += labeled("to do", clean(each.title), width, most=REASON_LINES)
+    return page + _not_run([each for each in items if each.state == "not run" and not each.is_advice], width)
 
 
 def _not_run(items: Sequence[OutcomeItem], width: int) -> list[Text]:

@@ -205,8 +205,8 @@ def _is_mask(call: Call, side: Side) -> bool:
         return False
     stats = call.value(value).forward
     if stats is None:
-        return signal.field.mean < -MIN_MASK_VALUE and call.output.floating
-    return stats.abs_max > MIN_MASK_VALUE and stats.mean < 0 < stats.zero_share and call.output.floating
+        return signal.field.mean <= -MIN_MASK_VALUE and call.output.floating
+    return stats.abs_max >= MIN_MASK_VALUE and stats.mean < 0 < stats.zero_share and call.output.floating
 
 
 def _masked(call: Call, x: Side, mask: Side) -> MomentMap:
@@ -293,11 +293,18 @@ def _scaled(call: Call, left: Side, right: Side) -> MomentMap:
                     x, reweighted(uneven, by_profile), factor, radial, ratio
                 )
         through = unbroadcast(through, by.field.shape)
-        # the part along x of a norm's two paths is counted in the first (see `_without_scale`)
-        contributions[number_id] = new_radial_noise(through, by, {}) if is_norm else new_noise(through)
+        contributions[number_id] = _gradient_of_scale(through, by) if is_norm else new_noise(through)
         return contributions
 
     return single_output(out, back)
+
+
+def _gradient_of_scale(field: RandomField, scale: Signal) -> Terms:
+    r"""The gradient of the factor $r$ of a norm $y = r x$, where $g_r r = \sum g y$ does not depend on $r$.
+
+    The part along $x$ of a norm's two paths is counted in the first (see `_without_scale`).
+    """
+    return tuple(replace(term, relative=True) for term in new_radial_noise(field, scale, {}))
 
 
 def _mean_square_factor(call: Call, x: Signal, by: Signal) -> float:

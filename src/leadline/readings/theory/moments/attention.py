@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 
 import torch
 from msgspec.structs import replace
 
-from leadline.readings.theory.common_tokens import pair_excess
+from leadline.readings.theory.attention_pairs import (
+    MIN_SHARE,
+    AttentionPairs,
+    AttentionRows,
+    averaged_pairs,
+    causal_weights,
+    full_weights,
+    key_gradient_pairs,
+    query_gradient_pairs,
+    scattered_pairs,
+)
+from leadline.readings.theory.common_tokens import common_tokens_gain, pair_excess
 from leadline.readings.theory.field import (
     RandomField,
     contracted,
@@ -38,8 +48,13 @@ from leadline.readings.theory.moment_rule import (
     single_output,
 )
 from leadline.readings.theory.moments.pointwise import MIN_MASK_VALUE
-from leadline.readings.theory.moments.softmax import SoftmaxMoments, softmax_field, softmax_gradient
-from leadline.readings.theory.position_profile import MAX_PAIRS_LENGTH, PositionProfile, normalized_profile
+from leadline.readings.theory.moments.softmax import (
+    MIN_FULL_SHARE,
+    SoftmaxMoments,
+    softmax_field,
+    softmax_gradient,
+)
+from leadline.readings.theory.position_profile import MAX_PAIRS_LENGTH
 from leadline.readings.theory.signal import Signal, fluctuation, rearranged
 
 BATCH_LETTERS = "abcdefgh"
@@ -52,8 +67,10 @@ def attention(call: Call) -> MomentMap:
     $$ E[y^2] = P_2\,q_v + (1 - P_2)\,\bar v, \qquad \sigma^2 = c^2 d\,q_q (q_k - \bar k) $$
     where $\bar v$, $\bar k$ are what tokens share and $\sigma^2$ is the variance of logits within a row. Gradients are
     those of the three ops. Keys and values that read the same $D$ features are correlated: two tokens with the cosine
-    $c$ have keys and values with the covariance $c^2$, and $E[c^2] = 1/D$. The $n - 1$ other keys then multiply the
-    gradient of the queries by $1 + (n - 1)/D$; under a causal mask, where most rows have few keys, this is left out.
+    $c$ have keys and values with the covariance $c^2$, and $E[c^2] = 1/D$. This adds $(1 - P_2)^2/D$ to the share of
+    the gradient that reaches the queries; for $n$ keys with even weights it multiplies it by $1 + (n - 1)/D$. Under a
+    causal mask, and where tokens differ, gradients and outputs keep the moments of each pair of tokens (see
+    `attention_pairs`).
     """
     (query, q), (key, k), (source, v) = (call.read(place) for place in range(3))
     rank = len(call.output.shape)
@@ -63,25 +80,27 @@ def attention(call: Call) -> MomentMap:
     factor = call.argument("scale", 6)
     factor = 1 / math.sqrt(q.field.shape[-1]) if factor is None else float(factor)
     logits = scaled(contracted(q.field, letters["q"], k.field, letters["k"], letters["p"]), factor)
+    products = logits
     logits, visible_share = _masked(call, logits)
     keep_probability = 1 - float(call.argument("dropout_p", 4, 0.0) or 0.0)
     p, expectations = softmax_field(logits, rank - 1, visible_share)
     dropped = replace(p, ms=p.ms / keep_probability)
     field = contracted(dropped, letters["p"], v.field, letters["v"], letters["y"])
-    causal = _causal_rows(expectations, logits.shape)
-    if causal is not None:
-        even = replace(
-            field,
-            ms=v.field.ms,
-            share=tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share),
-        )
-        field = with_pairs(
-            even, rank - 2, _averaged_pairs(pairs_of(v.field, rank - 2), causal, keep_probability)
-        )
+    rows = _rows(expectations, logits.shape, visible_share, keep_probability)
+    excess = pair_excess(call, key, source)
+    variance = max(products.ms - products.share[-1], 0.0)
+    if rows is None or not _differs_by_token(expectations, v.field):
+        gain = common_tokens_gain(v.field, rank - 2, excess, variance, expectations.squared)
+        field = replace(field, ms=field.ms + gain)
+    else:
+        share = tuple(s * v.field.ms / field.ms if field.ms else s for s in field.share)
+        pairs = averaged_pairs(pairs_of(v.field, rank - 2), rows)
+        gains = [
+            common_tokens_gain(v.field, rank - 2, excess, variance, each) for each in rows.squared.tolist()
+        ]
+        pairs.diagonal().add_(pairs.new_tensor(gains) / max(v.field.ms, MIN_SHARE))
+        field = with_pairs(replace(field, ms=v.field.ms, share=share), rank - 2, pairs)
     out = call.sources.gaussian(field, fluctuation(v))
-
-    n_keys = k.field.shape[-2]
-    excess = 0.0 if expectations.squared_rows else pair_excess(call, key, source)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
@@ -90,17 +109,19 @@ def attention(call: Call) -> MomentMap:
         g_s = softmax_gradient(g_p, p, rank - 1, expectations)
         g_s = scaled(g_s, factor / math.sqrt(keep_probability))
         g_q = contracted(g_s, letters["p"], k.field, letters["k"], letters["q"])
-        g_q = scaled(g_q, math.sqrt(1 + (n_keys - 1) * excess))
+        if expectations.passed > 0:
+            common = excess * (1 - expectations.squared) ** 2
+            g_q = scaled(g_q, math.sqrt(1 + common / expectations.passed))
         g_k = contracted(g_s, letters["p"], q.field, letters["q"], letters["k"])
-        if causal is not None:
-            even = replace(g_v, ms=g.ms, share=tuple(s * g.ms / g_v.ms if g_v.ms else s for s in g_v.share))
-            g_v = with_pairs(
-                even, rank - 2, _scattered_pairs(pairs_of(g, rank - 2), causal, keep_probability)
-            )
-            g_k = replace(g_k, profile=_column_profile(g_s, rank - 2))
-        pairs = ((query, g_q), (key, g_k), (source, g_v))
+        if rows is not None and _differs_by_token(expectations, q.field, k.field, v.field, g):
+            pairs = AttentionPairs(*(pairs_of(each, rank - 2) for each in (q.field, k.field, v.field, g)))
+            size = g_p.ms * factor**2 / keep_probability
+            g_v = _with_size(g_v, g.ms, scattered_pairs(pairs.output_gradient, rows))
+            g_q = _with_size(g_q, size * k.field.ms, query_gradient_pairs(pairs, rows, excess))
+            g_k = _with_size(g_k, size * q.field.ms, key_gradient_pairs(pairs, rows))
         gradients = {
-            value: new_noise(_summed_heads(each, call.signals[value].field.shape)) for value, each in pairs
+            value: new_noise(_summed_heads(each, call.signals[value].field.shape))
+            for value, each in ((query, g_q), (key, g_k), (source, g_v))
         }
         ratio = radial_ratio(radial_part(grads[0], out), g, out)
         gradients[source] = _along_values(gradients[source], call.signals[source], ratio, expectations)
@@ -109,6 +130,12 @@ def attention(call: Call) -> MomentMap:
         return gradients
 
     return single_output(out, back)
+
+
+def _with_size(g: RandomField, size: float, pairs: torch.Tensor) -> RandomField:
+    """The gradient with these moments of pairs of tokens, in units of `size`; other axes keep their correlations."""
+    share = tuple(each * size / g.ms if g.ms else each for each in g.share)
+    return with_pairs(replace(g, ms=size, share=share), len(g.shape) - 2, pairs)
 
 
 def _along_values(terms: Terms, v: Signal, ratio: float, expectations: SoftmaxMoments) -> Terms:
@@ -133,68 +160,32 @@ def _along_logits(terms: Terms, x: Signal, ratio: float) -> Terms:
     return new_radial_noise(field, x, {-1 - terms[0].noise: math.sqrt(variance)})
 
 
-def _causal_rows(expectations: SoftmaxMoments, shape: tuple[int, ...]) -> torch.Tensor | None:
-    """$P_2$ of each row under a causal mask, where row $i$ sees $i$ keys; None without one, and for long rows."""
-    rows = expectations.squared_rows
-    if len(rows) != shape[-2] or shape[-2] != shape[-1] or len(rows) > MAX_PAIRS_LENGTH:
+def _rows(
+    expectations: SoftmaxMoments, shape: tuple[int, ...], visible_share: float, keep: float
+) -> AttentionRows | None:
+    """The attention weights of each row, causal or without a mask; None under other masks, and for long rows."""
+    queries, keys = shape[-2:]
+    if max(queries, keys) > MAX_PAIRS_LENGTH:
         return None
-    return torch.tensor(rows, dtype=torch.float64, device="cpu")
+    if len(expectations.squared_rows) == queries == keys:
+        even, squared, passed = (
+            causal_weights(keys),
+            list(expectations.squared_rows),
+            list(expectations.passed_rows),
+        )
+    elif visible_share >= MIN_FULL_SHARE:
+        even = full_weights(queries, keys)
+        squared, passed = [expectations.squared] * queries, [expectations.passed] * queries
+    else:
+        return None
+    return AttentionRows(even, even.new_tensor(squared), even.new_tensor(passed), keep)
 
 
-@lru_cache(maxsize=64)
-def _averages(n: int) -> torch.Tensor:
-    """The matrix of means over the first $i$ positions."""
-    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    return torch.ones(n, n, dtype=torch.float64, device="cpu").tril() / seen[:, None]
-
-
-def _averaged_pairs(v: torch.Tensor, squared: torch.Tensor, keep: float) -> torch.Tensor:
-    r"""Pairs of $y_i = \sum_j p_{ij} v_j$ under a causal mask, given those of the values.
-
-    Rows with independent weights of mean $1/i$ share $\frac{1}{i i'}\sum_{jj'} v_{jj'}$. One row has $P_2$ of its mean
-    square over the visible values, and $1 - P_2$ of what these share on average.
-    """
-    n = v.shape[0]
-    mean = _averages(n)
-    pairs = mean @ v @ mean.T
-    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    own = mean @ v.diagonal()
-    apart = (pairs.diagonal() * seen - own) / (seen - 1).clamp_min(1)
-    pairs.diagonal().copy_(squared / keep * own + (1 - squared) * apart)
-    return pairs
-
-
-def _scattered_pairs(g: torch.Tensor, squared: torch.Tensor, keep: float) -> torch.Tensor:
-    r"""Pairs of the gradient $\sum_i p_{ij} g_i$ of values under a causal mask, given those of $g$."""
-    n = g.shape[0]
-    mean = _averages(n)
-    own = g.diagonal()
-    seen = torch.arange(1, n + 1, dtype=torch.float64, device="cpu")
-    pairs = mean.T @ (g - own.diag()) @ mean
-    single = (own * squared / keep / seen).flip(0).cumsum(0).flip(0)
-    double = (own * (1 - squared) / (seen * (seen - 1)).clamp_min(1)).flip(0).cumsum(0).flip(0)
-    place = torch.arange(n, device="cpu")
-    later = torch.maximum(place[:, None], place[None, :])
-    extra = double[later]
-    extra.diagonal().copy_(single)
-    return pairs + extra
-
-
-def _column_profile(g: RandomField, axis: int) -> PositionProfile | None:
-    r"""The profile along the keys of what a causal mask sums over the queries: $\sum_{i \ge j} w_i / i$ for key $j$."""
-    profile = profile_of(g)
-    even = (1.0,) * g.shape[axis]
-    weights = profile.weights if profile is not None and profile.axis == axis else even
-    return normalized_profile(axis, _sums_from_the_end(weights))[1]
-
-
-def _sums_from_the_end(rows: Sequence[float]) -> list[float]:
-    """$\\sum_{i \\ge j} r_i / i$ for each $j$."""
-    sums, total = [], 0.0
-    for place in range(len(rows), 0, -1):
-        total += rows[place - 1] / place
-        sums.append(total)
-    return sums[::-1]
+def _differs_by_token(expectations: SoftmaxMoments, *fields: RandomField) -> bool:
+    """Whether pairs of tokens differ: under a causal mask, or if a tensor has a profile along them."""
+    profiles = [profile_of(field) for field in fields]
+    along_tokens = [each for each in profiles if each is not None and each.axis == len(fields[0].shape) - 2]
+    return bool(expectations.squared_rows) or bool(along_tokens)
 
 
 def _batched(signal: Signal, shape: tuple[int, ...]) -> Signal:
@@ -221,7 +212,9 @@ def _repeated(field: RandomField, shape: tuple[int, ...]) -> RandomField:
         copies = (wide / size - 1) / (wide - 1) if wide > size else 0.0
         share.append(own + copies * (field.ms - own))
     whole = tuple(shape[:-2]) + field.shape[-2:]
-    return RandomField(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share))
+    uneven = profile_of(field)
+    profile = uneven if uneven is not None and whole[uneven.axis] == field.shape[uneven.axis] else None
+    return RandomField(shape=whole, mean=field.mean, ms=field.ms, share=tuple(share), profile=profile)
 
 
 def _summed_heads(g: RandomField, shape: tuple[int, ...]) -> RandomField:
@@ -247,7 +240,7 @@ def _masked(call: Call, logits: RandomField) -> tuple[RandomField, float]:
     if record.dtype == "bool":
         return logits, causal if value in call.causal else 1.0
     stats, mask = record.forward, call.signals.get(value)
-    if stats is not None and stats.abs_max > MIN_MASK_VALUE:
+    if stats is not None and stats.abs_max >= MIN_MASK_VALUE:
         return logits, stats.zero_share or 1.0
     if mask is None:
         return logits, 1.0

@@ -27,20 +27,24 @@ def _per_axis(argument: object, axes: int, default: int) -> list[int]:
     return [default if not isinstance(argument, int) else argument] * axes
 
 
-def _inside(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> float:
-    """The mean number of taps of a window that lie inside the image, over all windows."""
-    taps = [
+def _taps(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> list[float]:
+    """For each tap along one axis, the share of windows in which it lies inside the image."""
+    counts = [
         min(max(math.ceil((size - start) / stride), 0), out) - min(max(math.ceil(-start / stride), 0), out)
         for start in (tap * dilation - padding for tap in range(kernel))
     ]
-    return sum(taps) / out if out else 0.0
+    return [count / out if out else 0.0 for count in counts]
 
 
-def _connections(call: Call, x: Signal, weight: Signal) -> float:
-    """Number of products that an output element sums: channels per group times taps inside the image."""
+def _inside(size: int, out: int, kernel: int, stride: int, padding: int, dilation: int) -> float:
+    """The mean number of taps of a window that lie inside the image, over all windows."""
+    return sum(_taps(size, out, kernel, stride, padding, dilation))
+
+
+def _axis_taps(call: Call, x: Signal, weight: Signal) -> list[list[float]]:
+    """For each axis of positions, the shares of windows in which each tap lies inside the image."""
     axes = len(weight.field.shape) - 2
     kernel = weight.field.shape[2:]
-    groups = int(call.argument("groups", 6, 1) or 1)
     stride = _per_axis(call.argument("stride", 3), axes, 1)
     dilation = _per_axis(call.argument("dilation", 5), axes, 1)
     given = call.argument("padding", 4)
@@ -49,8 +53,32 @@ def _connections(call: Call, x: Signal, weight: Signal) -> float:
     else:
         padding = _per_axis(None if isinstance(given, str) else given, axes, 0)
     sizes, outs = x.field.shape[-axes:], call.output.shape[-axes:]
-    taps = math.prod(map(_inside, sizes, outs, kernel, stride, padding, dilation))
-    return x.field.shape[-axes - 1] / groups * taps
+    return list(map(_taps, sizes, outs, kernel, stride, padding, dilation))
+
+
+def _connections(call: Call, x: Signal, weight: Signal) -> float:
+    """Number of products that an output element sums: channels per group times taps inside the image."""
+    groups = int(call.argument("groups", 6, 1) or 1)
+    taps = math.prod(sum(each) for each in _axis_taps(call, x, weight))
+    return x.field.shape[1 - len(weight.field.shape)] / groups * taps
+
+
+def _common_taps(call: Call, x: Signal, weight: Signal) -> tuple[float, ...]:
+    r"""For each axis of positions, the share of taps that are inside the image in two windows and not only in one.
+
+    With $f_t$ the share of windows with tap $t$ inside, $\sum_t f_t^2 / \sum_t f_t$: windows at the border share less.
+    """
+    taps = _axis_taps(call, x, weight)
+    return tuple(sum(f * f for f in each) / sum(each) if sum(each) else 1.0 for each in taps)
+
+
+def _scattered_taps(call: Call, weight: Signal) -> tuple[float, ...]:
+    """The share of pairs of positions that the same taps reach, where a window is scattered over its positions.
+
+    With a stride of $s$, taps reach only every $s$-th position along each axis; others get independent weights.
+    """
+    axes = len(weight.field.shape) - 2
+    return (1 / math.prod(_per_axis(call.argument("stride", 3), axes, 1)),) * axes
 
 
 def _transposed_connections(call: Call, x: Signal, weight: Signal) -> float:
@@ -74,17 +102,22 @@ def convolution(call: Call) -> MomentMap:
     $$ E[y^2] = n\,E[W^2]\,q_x + n(n-1)\,E[W]^2 s_x + E[b^2], \qquad
        g_x^2 = n \frac{|y|}{|x|} E[W^2]\,g_y^2 $$
     with $|y| / |x|$ the number of outputs per input: every product is a connection in both directions. Different
-    positions share what their windows share tap by tap.
+    positions share what their windows share tap by tap: forward the taps inside the image, backward those that reach
+    both positions.
     """
     (value, x), (_, weight) = call.read(0), call.read(1)
     bias_id = call.id("bias", 2)
     axes = len(weight.field.shape) - 2
     if len(x.field.shape) < axes + 1:
         raise UnpredictableError("a convolution of a tensor without channels")
-    count = _transposed_connections if "transpose" in call.op.name else _connections
-    n = count(call, x, weight)
+    is_transposed = "transpose" in call.op.name
+    n = (_transposed_connections if is_transposed else _connections)(call, x, weight)
+    taps = () if is_transposed else _common_taps(call, x, weight)
+    scattered = _scattered_taps(call, weight)
     channel = len(x.field.shape) - axes - 1
-    field = _convolved(x.field, call.output.shape, channel, n, weight.field)
+    field = _convolved(
+        x.field, call.output.shape, channel, n, weight.field, scattered if is_transposed else taps
+    )
     out = product = call.sources.gaussian(field, fluctuation(x))
     if bias_id is not None and bias_id in call.signals:
         bias = call.signals[bias_id]
@@ -101,15 +134,23 @@ def convolution(call: Call) -> MomentMap:
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
         g = gradient_field(grads[0], out)
-        return {value: new_noise(_convolved(g, x.field.shape, channel, back_fan, weight.field))}
+        passed = _convolved(
+            g, x.field.shape, channel, back_fan, weight.field, taps if is_transposed else scattered
+        )
+        return {value: new_noise(passed)}
 
     return single_output(out, back)
 
 
 def _convolved(
-    x: RandomField, shape: tuple[int, ...], channel: int, n: float, weight: RandomField
+    x: RandomField,
+    shape: tuple[int, ...],
+    channel: int,
+    n: float,
+    weight: RandomField,
+    common_taps: tuple[float, ...] = (),
 ) -> RandomField:
-    """The field of a sum of `n` products with weights, at every position."""
+    """The field of a sum of `n` products with weights, at every position; `common_taps` of them in two positions."""
     tilt = n * max(n - 1, 0.0) * weight.mean**2
     common = max(x.share[channel], 0.0) if x.shape[channel] > 1 else x.mean**2
     ms = n * weight.ms * x.ms + tilt * common
@@ -120,5 +161,7 @@ def _convolved(
         elif axis == channel:
             share.append((n * weight.mean) ** 2 * common)
         else:
-            share.append(n * weight.ms * x.share[axis] + tilt * min(common, max(x.share[axis], 0.0)))
+            place = axis - channel - 1
+            both = common_taps[place] if 0 <= place < len(common_taps) else 1.0
+            share.append(both * (n * weight.ms * x.share[axis] + tilt * min(common, max(x.share[axis], 0.0))))
     return RandomField(shape=shape, mean=n * weight.mean * x.mean, ms=ms, share=tuple(share))

@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from leadline.ops.arguments import value_of
-from leadline.readings.theory.common_tokens import attended_values, pair_excess
+from leadline.readings.theory.common_tokens import (
+    attended_values,
+    attention_logits,
+    common_tokens_gain,
+    pair_excess,
+)
 from leadline.readings.theory.field import RandomField, contracted, scaled, unbroadcast
 from leadline.readings.theory.gradient import (
     Terms,
@@ -128,7 +133,7 @@ def matmul(call: Call) -> MomentMap:
 
 def _contract(call: Call, a: Operand, b: Operand, out: str) -> MomentMap:
     a, b = _without_ones(a, b), _without_ones(b, a)
-    signal = contraction(call, a, b, out)
+    signal = _with_common_tokens(call, contraction(call, a, b, out), a, b)
     if signal.field.shape != call.output.shape:
         signal = replace(signal, field=replace(signal.field, shape=call.output.shape))
     if a[0] == b[0]:
@@ -144,6 +149,17 @@ def _contract(call: Call, a: Operand, b: Operand, out: str) -> MomentMap:
         }
 
     return single_output(signal, back)
+
+
+def _with_common_tokens(call: Call, product: Signal, weights: Operand, values: Operand) -> Signal:
+    """The product of attention weights and values, with what keys of the same tokens add (see `common_tokens_gain`)."""
+    logits = attention_logits(call, weights[0])
+    if logits is None:
+        return product
+    squared = weights[1].field.ms * weights[1].field.shape[-1]
+    excess = pair_excess(call, logits.keys, values[0])
+    gain = common_tokens_gain(values[1].field, len(values[2]) - 2, excess, logits.variance, squared)
+    return call.sources.gaussian(replace(product.field, ms=product.field.ms + gain), product.noise)
 
 
 def _common_tokens_factor(call: Call, key: int) -> float:

@@ -36,7 +36,14 @@ from leadline.readings.theory.moment_rule import (
 )
 from leadline.readings.theory.moments.arithmetic import add_signals
 from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfile, normalized_profile
-from leadline.readings.theory.signal import Signal, nodes_of, slope_of, source_field, unsteady_share
+from leadline.readings.theory.signal import (
+    Signal,
+    correlations,
+    nodes_of,
+    slope_of,
+    source_field,
+    unsteady_share,
+)
 
 # Derived: 1/(1 - f) is the second order of E[1/v], which means nothing where it doubles the first.
 MAX_RELATIVE_VARIANCE = 0.5
@@ -52,14 +59,15 @@ def centered(x: RandomField, axes: Sequence[int]) -> RandomField:
             share.append(x.share[axis] - common if len(axes) > 1 else -(x.ms - common) / max(size - 1, 1))
         else:
             share.append(x.share[axis] - mean_pair_moment(x, axes, (axis,)))
+    ms = max(x.ms - common, 0.0)
     profile = profile_of(x)
-    return RandomField(
-        shape=x.shape,
-        mean=0.0,
-        ms=max(x.ms - common, 0.0),
-        share=tuple(share),
-        profile=None if profile is None or profile.axis in axes else profile,
-    )
+    if profile is None or profile.axis in axes:
+        profile = None
+    elif profile.pairs is not None and ms > 0:
+        pairs = (profile.pairs * x.ms - mean_pair_moment(x, axes, (profile.axis,))) / ms
+        pairs.diagonal().copy_(profile.pairs.diagonal())
+        profile = profile._replace(pairs=pairs)
+    return RandomField(shape=x.shape, mean=0.0, ms=ms, share=tuple(share), profile=profile)
 
 
 def normalized(
@@ -105,7 +113,7 @@ def normalized(
         radial = radial_part(grads[0], out) if over_features else {}
         ratio = radial_ratio(radial, g, out) if over_features else 1.0
         left = max(1 - part * ratio / n, 0.0) if n > 1 else 1.0
-        left /= 1 - min(_relative_variance(x, axes, center=center) * part**2, MAX_RELATIVE_VARIANCE)
+        left /= 1 - min(_relative_variance(x, inner, axes) * part**2, MAX_RELATIVE_VARIANCE)
         field = scaled(passed, gain * math.sqrt(left))
         return {value: new_radial_noise(field, x, radial, 1 - part) if over_features else new_noise(field)}
 
@@ -117,10 +125,13 @@ def _gain_profile(x: PositionProfile, v: float, eps: float) -> tuple[float, Posi
     return normalized_profile(x.axis, [(v + eps) / max(v * each + eps, MIN_WEIGHT * v) for each in x.weights])
 
 
-def _relative_variance(x: Signal, axes: Sequence[int], *, center: bool) -> float:
-    r"""Relative variance of the mean square over the axes: $(\kappa - 1)\overline{\rho^2}$, $2/n$ for Gaussians."""
-    points = nodes_of(x) - (x.field.mean if center else 0.0)
-    square = replace(source_field(x), share=tuple(each * each for each in x.correlations))
+def _relative_variance(x: Signal, inner: RandomField, axes: Sequence[int]) -> float:
+    r"""Relative variance of the mean square over the axes: $(\kappa - 1)\overline{\rho^2}$, $2/n$ for Gaussians.
+
+    `inner` is the field of the tensor whose mean square is taken, without the mean over the axes if that is removed.
+    """
+    points = nodes_of(x) - x.field.mean + inner.mean
+    square = replace(source_field(x), share=tuple(each * each for each in correlations(inner)))
     return max(quadrature.kurtosis(points) - 1, 0.0) * mean_pair_moment(square, axes) * unsteady_share(x)
 
 

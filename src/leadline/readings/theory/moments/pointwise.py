@@ -35,7 +35,7 @@ from leadline.readings.theory.position_profile import MIN_WEIGHT, PositionProfil
 from leadline.readings.theory.signal import MIN_RELATIVE_VARIANCE, Signal, nodes_of, source_field
 from leadline.records import Op
 
-# Heuristic: masks fill logits with more, so that softmax drops them; above any logit, below the 65504 of float16.
+# Heuristic: masks fill logits with this or more, so that softmax drops them; above any logit, below 65504 (float16).
 MIN_MASK_VALUE = 1e4
 
 
@@ -98,7 +98,8 @@ def _of_constants(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...
     The mean is $f(\bar m)$. The variance is $f'(\bar m)^2\,\mathrm{Var}(m)$, and larger if $f$ is curved.
 
     A positive $m$ is taken to be log-normal with its mean and variance: $E[f(m)^2]$ and the factor $E[f'(m)^2]$ of the
-    gradient are integrals over it. For the scale of a norm, $E[1/v]$ exceeds $1/E[v]$.
+    gradient are integrals over it. For the scale of a norm, $E[1/v]$ exceeds $1/E[v]$. Its gradient is inverse to it,
+    which makes the factor $E[(f'/f)^2]/E[1/f^2]$.
     """
     points = {
         value: torch.full((1,), signal.field.mean, dtype=torch.float64, device="cpu")
@@ -108,13 +109,14 @@ def _of_constants(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...
     slope = {value: float(each) for value, each in slopes(call.op, points).items()}
     field = constant(shape, mean)
     slope_profile: PositionProfile | None = None
+    relative = 1.0
     if len(given) == 1:
         (value, signal), *_ = given.items()
         old, square = broadcast(signal.field, shape), slope[value] ** 2
         spread, at_mean = spread_within(old), slope[value]
         ms = mean**2 + square * spread * old.mean**2 if old.mean else old.ms * square + mean**2
         if signal.field.mean > 0 and spread > MIN_RELATIVE_VARIANCE:
-            bent, slope[value] = _log_normal(call, value, signal.field.mean, spread, (ms, at_mean))
+            bent, slope[value], relative = _log_normal(call, value, signal.field.mean, spread, (ms, at_mean))
             square *= (bent - mean**2) / (ms - mean**2) if ms > mean**2 else 1.0
             ms = bent
         share = tuple(mean**2 + square * max(each - old.mean**2, 0.0) for each in old.share)
@@ -127,7 +129,14 @@ def _of_constants(call: Call, given: Mapping[int, Signal], shape: tuple[int, ...
     noise = max((signal.noise for signal in given.values()), default=0.0)
 
     def back(grads: Sequence[Terms]) -> Mapping[int, Terms]:
-        terms = tuple(replace(term, field=reweighted(term.field, slope_profile)) for term in grads[0])
+        terms = tuple(
+            replace(
+                term,
+                field=reweighted(term.field, slope_profile),
+                weight=term.weight * relative if term.relative else term.weight,
+            )
+            for term in grads[0]
+        )
         return {value: pulled_back(weighted(terms, slope[value]), given[value]) for value in given}
 
     origin = next((signal.origin for signal in given.values() if signal.origin >= 0), -1)
@@ -166,17 +175,26 @@ def _uneven_constant(
 
 def _log_normal(
     call: Call, value: int, mean: float, spread: float, first_order: tuple[float, float]
-) -> tuple[float, float]:
-    """The second moment and the root mean square slope over a log-normal operand; at least the first-order ones."""
+) -> tuple[float, float, float]:
+    """The second moment and the root mean square slope over a log-normal operand; at least the first-order ones.
+
+    The third number is the factor of the slope for gradients that are inverse to the result.
+    """
     log_variance = math.log1p(spread)
     z = quadrature.nodes()
     points = {value: mean * torch.exp(math.sqrt(log_variance) * z - log_variance / 2)}
     ms, slope = first_order
-    bent = quadrature.moments(replay(call.op, points))[1]
-    steep = quadrature.moments(slopes(call.op, points)[value])[1]
+    result, derivative = replay(call.op, points), slopes(call.op, points)[value]
+    bent, steep = quadrature.moments(result)[1], quadrature.moments(derivative)[1]
     if not math.isfinite(bent) or not math.isfinite(steep):
-        return ms, slope
-    return max(bent, ms), math.copysign(math.sqrt(max(steep, 0.0)), slope)
+        return ms, slope, 1.0
+    inverse = quadrature.moments(1 / result)[1]
+    ratio = quadrature.moments(derivative / result)[1] / (inverse * steep) if steep > 0 else 1.0
+    return (
+        max(bent, ms),
+        math.copysign(math.sqrt(max(steep, 0.0)), slope),
+        math.sqrt(ratio) if math.isfinite(ratio) else 1.0,
+    )
 
 
 def _masked(call: Call, x: Signal, value: int, visible_share: float) -> MomentMap:
@@ -203,7 +221,7 @@ def mask(call: Call) -> MomentMap:
     if number is None:
         others = [call.signals[value].field.mean for value in known if value not in live]
         number = others[0] if others else None
-    if number is None or abs(number) > MIN_MASK_VALUE:
+    if number is None or abs(number) >= MIN_MASK_VALUE:
         return _masked(call, call.signals[live[0]], live[0], mask_visible_share(call))
     raise UnpredictableError(f"{call.op.name} under a mask of unknown extent")
 
