@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 import msgspec
+from msgspec.structs import replace
 
 from leadline.ops.arguments import argument, dropout_rate
 from leadline.ops.gaussian import activation_moments
@@ -110,6 +111,7 @@ def read_head(trace: Trace) -> Head | None:
 
 def _handwritten_head(trace: Trace, loss: float) -> Head:
     """The head of a loss without loss ops: what it squashes by itself after the model has squashed it."""
+    plain = Head(loss="", value=loss, classes=None, logit_ms=None, logit_max=None, behind="")
     for op in trace.ops:
         is_squashing = op.phase == "loss" and op.name in SQUASHING_IN_LOSSES
         if not op.inputs or not (is_squashing or op.name == "logsumexp"):
@@ -119,17 +121,8 @@ def _handwritten_head(trace: Trace, loss: float) -> Head:
         if producer is None or producer.phase != "forward" or producer.kind not in ("softmax", "activation"):
             continue
         if not _is_stretched(trace, producer, scores):
-            return Head(
-                loss="",
-                value=loss,
-                classes=None,
-                logit_ms=None,
-                logit_max=None,
-                behind=producer.name,
-                place=producer.source,
-                squashed_by=op.name,
-            )
-    return Head(loss="", value=loss, classes=None, logit_ms=None, logit_max=None, behind="")
+            return replace(plain, behind=producer.name, place=producer.source, squashed_by=op.name)
+    return plain
 
 
 def _predicted_head(trace: Trace, op: Op) -> Head | None:

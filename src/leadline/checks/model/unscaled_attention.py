@@ -9,9 +9,9 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._wiring_examples import SITE, with_parts
 from leadline.records import AttentionProduct, Profile
 
-# Heuristic: variance of attention logits over the keys; at 4, twice the deviation of unit logits, few keys share a
 # Derived: float32 rounds a root and a mean square to far less.
 MAX_ROOT_ERROR = 1e-3
+# Heuristic: variance of attention logits over the keys; at 4, twice the deviation of unit logits, few keys share a
 # query.
 MAX_LOGIT_VARIANCE = 4.0
 # Heuristic: well above 1, the variance of scaled unit logits and of T5; such logits are uneven, but train.

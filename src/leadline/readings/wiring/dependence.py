@@ -388,6 +388,8 @@ class _Probes(ProbePasses):
 
     def _probe_rest(self, layout: BatchLayout) -> None:
         source = next((each for each in layout.tensors if _may_be_sequence(each)), None)
+        if layout.samples is None or layout.samples < 2 or layout.sample_axis != 0:
+            return
         if source is None or any(source.tensor.size(1) in each.shape[1:] for each in self.base.outputs):
             return
         last = source.tensor.size(1) - 1

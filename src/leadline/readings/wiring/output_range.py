@@ -32,6 +32,8 @@ RANGES = {
 }
 PROBABILITY_LOSSES = frozenset(["binary_cross_entropy", "binary_cross_entropy_with_logits"])
 """Losses that compare probabilities, which they make of scores or are given, with targets between 0 and 1."""
+LOGARITHMS = frozenset(["log", "log2", "log10", "log1p", "logsigmoid", "softplus"])
+"""Ops by which a handwritten cross entropy takes the logarithm of a probability."""
 DISTANCES = frozenset(["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"])
 """Losses that are zero only where the output is the target."""
 # Heuristic: relative to the size of the targets; less is rounding, or the noise of a quantity that is never negative.
@@ -66,6 +68,8 @@ def _own_probabilities(case: Case, trace: Trace) -> Iterator[tuple[Op, Tensor]]:
         or any(op.kind == "loss" for op in trace.ops)
     ):
         return
+    if not any(op.phase == "loss" and op.name in LOGARITHMS for op in trace.ops):
+        return  # a sigmoid without a logarithm may be a weight
     makers = {value: op for op in trace.ops for value in op.outputs}
     for op in trace.ops:
         if op.phase == "loss" and op.name in ("sigmoid", "logsigmoid") and op.inputs:

@@ -24,6 +24,7 @@ CHANGED = {
     "past": "earlier positions",
     "order": "order of earlier positions",
     "padding": "padded positions",
+    "rest": "all positions but one",
 }
 """What each perturbation changes, in words."""
 # Heuristic: blocks that fit on a screen; the rest is folded.
