@@ -74,17 +74,22 @@ def _forget(name: str, options: argparse.Namespace) -> None:
 
 
 def run_repairs(options: argparse.Namespace) -> None:
-    """Search for repairs of further problems that failed, or of healthy networks; or repeat the searches made."""
-    cases = load(REPAIRS)["cases"]
-    named = [each.name for each in _named(options)]
+    """Search for repairs of further problems that failed, or of healthy networks; or repeat the searches made.
+
+    Until a search is repeated, its old result is outdated: it does not count, and the next run makes it first.
+    """
+    results = load(REPAIRS)
+    cases, named = results["cases"], [each.name for each in _named(options)]
     if options.again:
-        names = [name for name in named if name in cases]
-    else:
-        rows = {row.name: row for row in scores.rows(load(TRUTH), load(ANSWERS))}
-        new = [rows[name] for name in named if name in rows and name not in cases]
-        chosen = [row for row in new if (row.is_healthy if options.healthy else row.fails)]
-        names = sorted((row.name for row in chosen), key=_hash)[: options.most]
-    _fill(REPAIRS, mend, names, options)
+        for name in cases.keys() & set(named):
+            cases[name]["outdated"] = True
+        save(REPAIRS, results)
+    outdated = sorted((name for name in named if cases.get(name, {}).get("outdated")), key=_hash)
+    rows = {row.name: row for row in scores.rows(load(TRUTH), load(ANSWERS))}
+    new = [] if options.again else [rows[name] for name in named if name in rows and name not in cases]
+    chosen = [row for row in new if (row.is_healthy if options.healthy else row.fails)]
+    names = sorted((row.name for row in chosen), key=_hash)[: options.most]
+    _fill(REPAIRS, mend, [*outdated, *names], options)
 
 
 def show_misses(options: argparse.Namespace) -> None:

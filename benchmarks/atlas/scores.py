@@ -186,7 +186,7 @@ def repair_score(truth: Results, repairs: Results, half: Half) -> RepairScore:
     cases, failed, healthy, repairable = truth["cases"], [], [], 0
     for name, answer in repairs["cases"].items():
         family, reference = name.partition(" | ")[0], f"{name.partition(' | ')[0]} | healthy"
-        if half_of(family) != half or "error" in answer:
+        if half_of(family) != half or "outdated" in answer:
             continue
         before = progress(cases[name]["0"], cases[reference]["0"])
         outcome = answer.get("outcome")
