@@ -4,6 +4,9 @@
     python -m benchmarks.atlas check              ask Leadline about every problem without a stored answer
     python -m benchmarks.atlas check --one-batch  the same with a single batch
     python -m benchmarks.atlas fit                fit the probability to the calibration families
+    python -m benchmarks.atlas repair             search for repairs of problems that failed
+    python -m benchmarks.atlas repair --healthy   the same for healthy networks, which are to be left alone
+    python -m benchmarks.atlas repair --again     repeat the searches that were made
     python -m benchmarks.atlas misses             wrong verdicts on the calibration families
     python -m benchmarks.atlas score              figures of both halves, beside the naive baselines
     python -m benchmarks.atlas render             write the tables of the docs

@@ -17,10 +17,8 @@ from benchmarks.figures import accuracy
 from benchmarks.result_files import ROOT, fill_file, load, save
 
 TRUTH, ANSWERS, ONE_BATCH_ANSWERS, REPAIRS = "atlas_truth", "atlas", "atlas_one_batch", "atlas_repair"
-HEALTHY_PER_FAILED = 3
-"""For each failed problem, how many are skipped before one that reaches is given to `fix` too."""
 PAGE = ROOT / "docs" / "lab-notes" / "atlas.md"
-SAVE_INTERVAL = 20
+SAVE_INTERVAL = 5
 """Problems between two writes of the results."""
 
 
@@ -40,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "--most", type=int, default=None, metavar="N", help="only N problems, as if by chance"
     )
     parser.add_argument("--again", action="store_true", help="also problems that have a result")
+    parser.add_argument("--healthy", action="store_true", help="give `fix` healthy networks, not failed ones")
     parser.add_argument("--one-batch", action="store_true", help="give `check` no further batches")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
     return parser
@@ -75,14 +74,22 @@ def _forget(name: str, options: argparse.Namespace) -> None:
 
 
 def run_repairs(options: argparse.Namespace) -> None:
-    """Search for repairs of failed problems, and of some that reach."""
-    cases = load(REPAIRS)["cases"]
+    """Search for repairs of further problems that failed, or of healthy networks; or repeat the searches made.
+
+    Until a search is repeated, its old result is outdated: it does not count, and the next run makes it first.
+    """
+    results = load(REPAIRS)
+    cases, named = results["cases"], [each.name for each in _named(options)]
+    if options.again:
+        for name in cases.keys() & set(named):
+            cases[name]["outdated"] = True
+        save(REPAIRS, results)
+    outdated = sorted((name for name in named if cases.get(name, {}).get("outdated")), key=_hash)
     rows = {row.name: row for row in scores.rows(load(TRUTH), load(ANSWERS))}
-    chosen = [rows[each.name] for each in _chosen(options) if each.name in rows]
-    failed = [row.name for row in chosen if row.fails]
-    reached = [row.name for row in chosen if row.outcome == "reaches"][: len(failed) // HEALTHY_PER_FAILED]
-    names = [name for name in (*failed, *reached) if options.again or name not in cases]
-    _fill(REPAIRS, mend, names, options)
+    new = [] if options.again else [rows[name] for name in named if name in rows and name not in cases]
+    chosen = [row for row in new if (row.is_healthy if options.healthy else row.fails)]
+    names = sorted((row.name for row in chosen), key=_hash)[: options.most]
+    _fill(REPAIRS, mend, [*outdated, *names], options)
 
 
 def show_misses(options: argparse.Namespace) -> None:
@@ -145,11 +152,11 @@ def _named(options: argparse.Namespace) -> list[Problem]:
 def _chosen(options: argparse.Namespace) -> list[Problem]:
     """The named problems; if there are too many, those whose names have the smallest hashes."""
     found = _named(options)
-    return (
-        sorted(found, key=lambda each: zlib.crc32(each.name.encode()))[: options.most]
-        if options.most
-        else found
-    )
+    return sorted(found, key=lambda each: _hash(each.name))[: options.most] if options.most else found
+
+
+def _hash(name: str) -> int:
+    return zlib.crc32(name.encode())
 
 
 COMMANDS = {

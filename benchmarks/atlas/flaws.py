@@ -23,6 +23,8 @@ class Flaw:
     """Knobs that a family must understand."""
     kinds: frozenset[Kind] = frozenset({"classes", "numbers", "own"})
     optimizers: frozenset[str] = frozenset({"adam", "adamw", "sgd"})
+    repairable: bool = True
+    """Whether an edit of the network or the optimizer can repair it; not if it is in the loss or the data."""
 
 
 FLAWS: dict[str, Flaw] = {}
@@ -221,7 +223,7 @@ flaw("inputs x100", "inputs", inputs(lambda x: 100 * x))
 flaw("inputs x1e4", "inputs", inputs(lambda x: 1e4 * x))
 flaw("inputs x0.01", "inputs", inputs(lambda x: 0.01 * x))
 flaw("inputs plus 100", "inputs", inputs(lambda x: x + 100))
-flaw("inputs zero", "inputs", inputs(torch.zeros_like))
+flaw("inputs zero", "inputs", inputs(torch.zeros_like), repairable=False)
 flaw("targets x100", "targets", targets(lambda y: 100 * y), kinds=NUMBERS)
 flaw("targets x1e4", "targets", targets(lambda y: 1e4 * y), kinds=NUMBERS)
 flaw("targets plus 50", "targets", targets(lambda y: y + 50), kinds=NUMBERS)
@@ -249,7 +251,7 @@ def outputs(transform: Callable[[Tensor], Tensor]) -> Change:
     return change
 
 
-flaw("loss negated", "loss", loss(lambda value: -value))
+flaw("loss negated", "loss", loss(lambda value: -value), repairable=False)
 flaw("loss x1e4", "loss", loss(lambda value: 1e4 * value))
 flaw("loss x1e-4", "loss", loss(lambda value: 1e-4 * value))
 flaw("loss x0.1", "loss", loss(lambda value: 0.1 * value))
@@ -263,6 +265,7 @@ flaw(
     "loss",
     outputs(lambda x: x.mean(0, keepdim=True).expand_as(x)),
     kinds=frozenset({"classes", "numbers"}),
+    repairable=False,
 )
 
 
@@ -338,7 +341,7 @@ flaw("dropout 0.1", "noise", dropout(0.1), needs=frozenset({"activation"}))
 flaw("dropout 0.5", "noise", dropout(0.5), needs=frozenset({"activation"}))
 flaw("dropout 0.9", "noise", dropout(0.9), needs=frozenset({"activation"}))
 flaw("dropout 0.97", "noise", dropout(0.97), needs=frozenset({"activation"}))
-flaw("graph cut", "graph", cut, needs=frozenset({"activation"}))
+flaw("graph cut", "graph", cut, needs=frozenset({"activation"}), repairable=False)
 flaw("bfloat16", "precision", half(torch.bfloat16), needs=frozenset({"width"}))
 flaw(
     "bfloat16, rate x0.01",

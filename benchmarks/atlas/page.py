@@ -63,13 +63,20 @@ def render_reliability(rows: list[Row]) -> str:
 
 def render_repairs(truth: Results, repairs: Results) -> str:
     """What `leadline fix` did to problems that failed and to some that reach, on both halves."""
-    header = ["families", "failed", "repaired", "something recommended", "made worse", "healthy left alone"]
+    header = [
+        "families",
+        "failed",
+        "repairable by an edit",
+        "repaired",
+        "something recommended",
+        "made worse",
+    ]
     lines = []
     for half in HALVES:
         got = repair_score(truth, repairs, half)
-        counts = (got.failed, got.repaired, got.changed, got.worse)
+        counts = (got.failed, got.repairable, got.repaired, got.changed, got.worse)
         lines.append([half, *map(str, counts), f"{got.left_alone} of {got.healthy}"])
-    return table(header, lines)
+    return table([*header, "healthy left alone"], lines)
 
 
 def render_model(rows: list[Row]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from benchmarks.atlas.flaws import FLAWS
 from benchmarks.atlas.problem import Half, half_of
 from benchmarks.atlas.truth import MAX_FAILED, MIN_REACHED, SEEDS, Outcome, judge, progress
 from benchmarks.result_files import Results
@@ -46,6 +47,11 @@ class Row:
     @property
     def fails(self) -> bool:
         return self.outcome == "fails"
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether nothing about the family was changed but its width or activation, and it reaches."""
+        return FLAWS[self.flaw].group == "healthy" and self.outcome == "reaches"
 
     @property
     def asks_wrongly(self) -> bool:
@@ -158,6 +164,8 @@ class RepairScore:
     """What `leadline fix` did to problems that failed and to problems that reached."""
 
     failed: int
+    repairable: int
+    """Failed problems that an edit can repair."""
     repaired: int
     changed: int
     """Failed problems for which it recommended something."""
@@ -167,26 +175,29 @@ class RepairScore:
 
     def __str__(self) -> str:
         return (
-            f"repaired {self.repaired} of {self.failed} that failed (something recommended for {self.changed}), "
+            f"repaired {self.repaired} of {self.failed} that failed, of which an edit can repair {self.repairable} "
+            f"(something recommended for {self.changed}), "
             f"made worse {self.worse}; left alone {self.left_alone} of {self.healthy} that reach"
         )
 
 
 def repair_score(truth: Results, repairs: Results, half: Half) -> RepairScore:
     """Count what came of the repairs on one half. A repaired problem recovers as much as one that reaches."""
-    cases, failed, healthy = truth["cases"], [], []
+    cases, failed, healthy, repairable = truth["cases"], [], [], 0
     for name, answer in repairs["cases"].items():
         family, reference = name.partition(" | ")[0], f"{name.partition(' | ')[0]} | healthy"
-        if half_of(family) != half or "error" in answer:
+        if half_of(family) != half or "outdated" in answer:
             continue
         before = progress(cases[name]["0"], cases[reference]["0"])
         outcome = answer.get("outcome")
         after = progress(outcome, cases[reference]["0"]) if outcome else None
         (failed if before < MAX_FAILED else healthy).append((before, after))
+        repairable += before < MAX_FAILED and FLAWS[name.partition(" | ")[2]].repairable
     changed = [(before, after) for before, after in failed if after is not None]
     altered = [*changed, *((before, after) for before, after in healthy if after is not None)]
     return RepairScore(
         failed=len(failed),
+        repairable=repairable,
         repaired=sum(after >= MIN_REACHED for _, after in changed),
         changed=len(changed),
         worse=sum(after < min(before, 1.0) - MAX_LOST for before, after in altered),

@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from leadline import Case
 from leadline.fixes._engine.candidates import find_candidates
+from leadline.fixes._engine.failure import find_candidates_by_failure, training_failure
 from leadline.fixes._engine.fix import Plan, fix
 from leadline.fixes._engine.proofs import find_best_rate, rate_candidate, with_rate
 from leadline.fixes._engine.reference import LearningCriterion, build_reference, measure_criterion
 from leadline.fixes._engine.repair import repair
-from leadline.fixes._engine.search import find_candidates_by_failure, training_failure
 from leadline.fixes._engine.trial import Trials, budget_of, read_batches
 from leadline.fixes._engine.verify import make_context
 from leadline.records import Edit

@@ -369,6 +369,7 @@ FIX_EXAMPLES: dict[str, tuple[Sick, Sequence[str]]] = {
     "rewire": (_negated, ()),
     "default-init": (_huge_init, ("U530", "F101", "U531")),
     "usual-options": (_wound_up, ("U504", "U521", "U523", "U509", "U530", "U531")),
+    "plain-adam": (_wound_up, ("U504", "U521", "U523", "U509", "U530", "U531")),
     "lower-dropout": (_dropped, ("U509", "U525", "U531", "F110")),
     "scaled-targets": (_far_targets, ("D913",)),
     "standardize": (lambda: case_of(plain(3, gain=2.0), vectors(1e-3)), ("F109",)),

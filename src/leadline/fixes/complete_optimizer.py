@@ -8,7 +8,7 @@ from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.records import Edit
 
 
-@fix(name="complete-optimizer", answers=("D914", "D920"), reach="recipe", since="0.1.0")
+@fix(name="complete-optimizer", answers=("D914", "D920", "U53"), reach="recipe", since="0.1.0")
 def complete_optimizer(context: FixContext) -> Iterator[Plan]:
     r"""Gives the optimizer every parameter that has a gradient and that no optimizer holds.
 
@@ -33,7 +33,7 @@ def complete_optimizer(context: FixContext) -> Iterator[Plan]:
     missing = tuple(
         row.name for row in rows if row.trainable and row.gradient == "finite" and row.in_optimizer == 0
     )
-    if missing and context.findings(("D914", "D920")):
+    if missing:
         edit = Edit(action="train", options={"names": missing})
         title = f"{len(missing)} parameters with a gradient given to the optimizer"
         yield Plan(title=title, edits=(edit,), promise=1.0)

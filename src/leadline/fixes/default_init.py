@@ -11,7 +11,7 @@ from leadline.records import Edit
 
 @fix(
     name="default-init",
-    answers=("U530", "U509", "U522", "U525", "F10", "B20", "I30", "N70"),
+    answers=("U53", "U509", "U522", "U525", "F10", "B20", "I30", "N70"),
     reach="init",
     since="0.2.0",
 )

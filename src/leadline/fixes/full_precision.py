@@ -10,7 +10,7 @@ from leadline.records import Edit
 NARROW_TYPES = ("bfloat16", "float16")
 
 
-@fix(name="full-precision", answers=("U506", "N70", "U522"), reach="architecture", since="0.1.0")
+@fix(name="full-precision", answers=("U506", "N70", "U522", "U53"), reach="architecture", since="0.1.0")
 def full_precision(context: FixContext) -> Iterator[Plan]:
     r"""Stores the weights in float32 instead of bfloat16 or float16.
 

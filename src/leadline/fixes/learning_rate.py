@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from leadline.checks._steps import step_size_of
 from leadline.fixes._engine.fix import FixContext, Plan, fix
-from leadline.fixes._engine.lookup import RATE_RATIO
+from leadline.fixes._engine.lookup import RATE_RATIO, family, learned_rates
 from leadline.records import Edit
 
 # Calibrated by benchmarks/verdicts: relative change of a weight per step, the median of 168 networks that learned.
@@ -26,7 +26,7 @@ MIN_RATE_CHANGE = 2.0
 
 @fix(
     name="learning-rate",
-    answers=("U50", "U52", "B202", "B205", "I308", "R402", "N70", "F106", "F108"),
+    answers=("U50", "U52", "U530", "B202", "B205", "I308", "R402", "N70", "F106", "F108"),
     reach="recipe",
     since="0.1.0",
 )
@@ -39,7 +39,8 @@ def learning_rate(context: FixContext) -> Iterator[Plan]:
     its size; the one at which its predicted decrease is a fifth of the loss (SGD) or a half (Adam); and
     `Update.safe_lr`, the largest rate at which the measured step still agrees with the gradient. Where the target is
     far from the current rate, the fix also proposes rates three and nine times nearer to the current one, and one three
-    times beyond the target.
+    times beyond the target. For Adam and its relatives it also proposes the rate at which the check `behind-reference`
+    (U530) saw the network learn.
 
     ## Why it works
     Too large a step leaves the region in which the gradient means anything, and overwrites the weights. Too small a
@@ -56,7 +57,12 @@ def learning_rate(context: FixContext) -> Iterator[Plan]:
     The measured step: `leadline.update`. Thresholds: `benchmarks/verdicts`, calibration half.
     """
     target, update = target_rate(context), context.profile.update
-    if target is None or update is None or not update.lr:
+    if update is None or not update.lr:
+        return
+    for learned in learned_rates(context) if family(context) == "adam" else ():
+        if not 1 / MIN_RATE_CHANGE < learned / update.lr < MIN_RATE_CHANGE:
+            yield _plan(update.lr, learned / update.lr, 0.85)
+    if target is None:
         return
     factor = target / update.lr
     if 1 / MIN_RATE_CHANGE < factor < MIN_RATE_CHANGE:

@@ -12,14 +12,14 @@ from leadline.records import Edit
 MIN_TARGET_CHANGE = 3.0
 
 
-@fix(name="scaled-targets", answers=("D913", "U5"), reach="architecture", since="0.2.0")
+@fix(name="scaled-targets", answers=("D913", "U5"), reach="init", since="0.2.0")
 def scaled_targets(context: FixContext) -> Iterator[Plan]:
     r"""Multiplies the outputs by the standard deviation of the targets and adds their mean.
 
     ## What it does
     A forward hook on the model maps its output $y$ to $s y + m$, where $m$ and $s$ are measured on the targets of the
     batch and then fixed. The loss keeps its unit, so it can be compared before and after. Training on
-    $(t - m)/s$ instead has the same effect on the outputs.
+    $(t - m)/s$ instead has the same effect on the outputs, and so have other initial values of the last layer.
 
     ## Why it works
     Outputs start near 0 with size 1. If targets are near 500, Adam at a rate of 0.001 needs hundreds of thousands of

@@ -14,8 +14,8 @@ MAX_INPUT_SIZE = 5.0
 
 @fix(
     name="standardize",
-    answers=("F109", "I308", "F103", "F106", "B202", "U50", "U52", "F102", "B201"),
-    reach="architecture",
+    answers=("F109", "I308", "F103", "F106", "B202", "U50", "U52", "U53", "F102", "B201"),
+    reach="init",
     since="0.1.0",
 )
 def standardize(context: FixContext) -> Iterator[Plan]:
@@ -23,8 +23,8 @@ def standardize(context: FixContext) -> Iterator[Plan]:
 
     ## What it does
     A forward pre-hook on the model maps every floating-point argument $x$ to $(x - m)/s$, where $m$ and $s$ are
-    measured on the batch and then fixed. Nothing is learned and nothing else changes. You can do the same in the data
-    pipeline instead.
+    measured on the batch and then fixed. Nothing is learned and nothing else changes. Other initial values of the first
+    layer would have the same effect on the outputs. You can do the same in the data pipeline instead.
 
     ## Why it works
     Initializations preserve the size of a signal; they do not choose it. An input of size 100 makes logits of size 100

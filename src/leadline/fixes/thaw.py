@@ -8,7 +8,7 @@ from leadline.fixes._engine.fix import FixContext, Plan, fix
 from leadline.records import Edit
 
 
-@fix(name="thaw", answers=("B208", "D925"), reach="recipe", since="0.1.0")
+@fix(name="thaw", answers=("B208", "D925", "U53"), reach="recipe", since="0.1.0")
 def thaw(context: FixContext) -> Iterator[Plan]:
     r"""Makes every frozen parameter trainable, and gives it to the optimizer.
 
@@ -17,8 +17,8 @@ def thaw(context: FixContext) -> Iterator[Plan]:
     optimizer.
 
     ## Why it works
-    It is tried only where no matrix is trainable, not even that of the head, or where what is frozen was never
-    trained. Neither can be intended.
+    Where no matrix is trainable, not even that of the head, or where what is frozen was never trained, that cannot be
+    intended. Where the network only does not learn (U530, U531), what is frozen may be what it lacks.
 
     ## What it costs
     Memory for the gradients and the optimizer state of these parameters.
@@ -31,6 +31,7 @@ def thaw(context: FixContext) -> Iterator[Plan]:
     None: `torch.Tensor.requires_grad_`.
     """
     frozen = tuple(each.name for each in context.trace.parameters if each.used and not each.trainable)
-    if frozen and context.findings(("B208", "D925")):
+    if frozen:
+        promise = 0.9 if context.findings(("B208", "D925")) else 0.3
         edit = Edit(action="train", options={"names": frozen})
-        yield Plan(title=f"{len(frozen)} frozen parameters made trainable", edits=(edit,), promise=0.9)
+        yield Plan(title=f"{len(frozen)} frozen parameters made trainable", edits=(edit,), promise=promise)

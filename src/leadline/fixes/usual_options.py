@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from leadline.fixes._engine.fix import FixContext, Plan, fix
-from leadline.records import Edit, ParamGroup
-
-# Heuristic: the momentum of most recipes.
-USUAL_MOMENTUM = 0.9
-# Cited: Kingma & Ba 2015, algorithm 1.
-USUAL_BETAS = (0.9, 0.999)
-# Cited: Kingma & Ba 2015, algorithm 1.
-USUAL_EPS = 1e-8
-# Heuristic: at 0.97 a step averages 33 gradients, more than most recipes do.
-MAX_MOMENTUM = 0.97
-# Derived: below 0.9 the second moment is averaged over fewer than ten gradients, fewer than the first.
-MIN_SECOND_BETA = 0.9
-# Heuristic: entries of a gradient are often smaller than this, and then eps and not they set the step.
-MAX_EPS = 1e-6
+from leadline.fixes._engine.lookup import unusual_options
+from leadline.records import Edit
 
 
 @fix(name="usual-options", answers=("U5",), reach="recipe", since="0.2.0")
@@ -47,7 +35,7 @@ def usual_options(context: FixContext) -> Iterator[Plan]:
     optimizer = context.profile.optimizer
     changes: dict[str, float] = {}
     for group in optimizer.groups if optimizer is not None else ():
-        changes |= _unusual(group)
+        changes |= unusual_options(group)
     if changes:
         named = ", ".join(f"{name} {value:g}" for name, value in changes.items())
         yield Plan(
@@ -55,18 +43,3 @@ def usual_options(context: FixContext) -> Iterator[Plan]:
             edits=(Edit(action="options", options=dict(changes)),),
             promise=0.95,
         )
-
-
-def _unusual(group: ParamGroup) -> dict[str, float]:
-    """The options of a group that are far from their usual values, with those."""
-    changes: dict[str, float] = {}
-    momentum, betas, eps = (group.options.get(name) for name in ("momentum", "betas", "eps"))
-    if isinstance(momentum, int | float) and momentum > MAX_MOMENTUM:
-        changes["momentum"] = USUAL_MOMENTUM
-    if isinstance(betas, list | tuple) and len(betas) == 2:
-        first, second = betas
-        if first > MAX_MOMENTUM or second < MIN_SECOND_BETA:
-            changes |= {"beta1": USUAL_BETAS[0], "beta2": USUAL_BETAS[1]}
-    if isinstance(eps, int | float) and eps > MAX_EPS:
-        changes["eps"] = USUAL_EPS
-    return changes

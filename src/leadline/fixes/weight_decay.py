@@ -11,14 +11,17 @@ from leadline.records import Edit
 # Heuristic: share of a weight that decay removes per step; a twentieth of the limit of check U524.
 TARGET_DECAY_PER_STEP = 1e-3
 
+ANSWERS = ("U524", "U507", "U53", "W60")
 
-@fix(name="weight-decay", answers=("U524", "U507", "W60"), reach="recipe", since="0.1.0")
+
+@fix(name="weight-decay", answers=ANSWERS, reach="recipe", since="0.1.0")
 def weight_decay(context: FixContext) -> Iterator[Plan]:
     r"""Lowers an excessive weight decay, and exempts norms, biases and gates from it.
 
     ## What it does
     Where decay alone removes more than 2 % of every weight per step (U524), it is lowered so that it removes one
-    thousandth. Gains of norms, biases and scalar gates move to copies of their groups without decay.
+    thousandth. Where it outweighs the gradient (W605), or the network does not learn (U530, U531), no decay at all is
+    proposed too. Gains of norms, biases and scalar gates move to copies of their groups without decay.
 
     ## Why it works
     Decay should restrain weights, not outrun their gradient. On a gain or a bias it pulls the function toward zero;
@@ -48,6 +51,9 @@ def weight_decay(context: FixContext) -> Iterator[Plan]:
         lowered = float(f"{min(decay, TARGET_DECAY_PER_STEP / per_decay):.2g}") if per_decay else decay
         yield _plan(f"weight decay {decay:.3g} lowered to {lowered:.3g}", lowered, (), 0.9)
         decay = lowered
+    is_suspect = any(each.severity != "info" for each in context.findings(("U53", "W605")))
+    if is_suspect or not context.findings(ANSWERS):
+        yield _plan(f"no weight decay instead of {decay:.3g}", 0.0, (), 0.85 if is_suspect else 0.2)
     if exempt:
         yield _plan(f"no weight decay on {len(exempt)} gains, biases and gates", decay, exempt, 0.3)
 

@@ -1,4 +1,4 @@
-"""Edits of the optimizer: weight decay, gradient clipping, learning rate, its other options, and warm-up."""
+"""Edits of the optimizer: weight decay, gradient clipping, learning rate, other options, warm-up, and its kind."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from leadline.errors import InputError
 from leadline.fixes._engine.edits import (
     Action,
     EditSession,
@@ -15,6 +16,7 @@ from leadline.fixes._engine.edits import (
     names,
     number,
     optimizer_of,
+    restore_dict,
     word,
 )
 from leadline.joint_optimizer import members_of
@@ -171,3 +173,30 @@ warm_up_steps = Action(
     code=_warm_up_code,
     before=("from leadline.nn.schedules import warm_up",),
 )
+
+
+# Make the optimizer a plain Adam. It stays the same object, because the user's loop holds it.
+
+
+def _apply_adam(session: EditSession, edit: Edit) -> None:
+    optimizer = optimizer_of(session, "kind")
+    if len(members_of(optimizer)) != 1 or "step" in vars(optimizer):
+        raise InputError(
+            expected="a single optimizer whose `step` is that of its class",
+            got="several that step together, or one whose `step` a scheduler or wrapper has replaced",
+            fix="build `torch.optim.Adam` in your code instead",
+        )
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    adam = torch.optim.Adam(parameters, lr=number(edit, "lr"))
+    session.add_undo(partial(restore_dict, vars(optimizer), dict(vars(optimizer))))
+    session.add_undo(partial(setattr, optimizer, "__class__", type(optimizer)))
+    optimizer.__class__ = type(adam)
+    optimizer.defaults, optimizer.param_groups, optimizer.state = adam.defaults, adam.param_groups, adam.state
+
+
+def _adam_code(edit: Edit) -> Iterator[str]:
+    yield 'trained = [p for group in optimizer.param_groups for p in group["params"]]'
+    yield f"optimizer = torch.optim.Adam(trained, lr={number(edit, 'lr')!r})"
+
+
+adam = Action(name="adam", apply=_apply_adam, code=_adam_code, before=("import torch",))

@@ -12,10 +12,12 @@ from msgspec.structs import replace as replace_fields
 from leadline.errors import InputError
 from leadline.fixes._engine.edits import code_of
 from leadline.fixes._engine.fix import Fix, FixContext, Plan
-from leadline.records import Edit, Outcome, Profile, Reach
+from leadline.records import Edit, Outcome, Profile, Reach, Severity, severity_rank
 from leadline.report.snippet import put_together
 from leadline.report.verdict import is_about_wiring
 
+JOINED_NAMES = " + "
+"""Between the names of fixes that are tried together."""
 REACHES: tuple[Reach, ...] = get_args(Reach)
 
 
@@ -80,13 +82,16 @@ def needs_author(profile: Profile) -> bool:
     return bool(weights) and all(each.name in cut for each in weights)
 
 
-def is_left_to_author(context: FixContext, fixes: Sequence[Fix]) -> bool:
+def is_left_to_author(context: FixContext, fixes: Sequence[Fix], *, least: Severity = "error") -> bool:
     """Whether the network is asked the wrong question, and no fix proposes an edit for that.
 
-    A training would only lower the wrong loss, so that no trial could prove anything.
+    A training would only lower the wrong loss, so that no trial could prove anything. With a warning as the `least` of
+    the findings that count, it may be the wrong one: what findings ask for can be proved then, but not a guess.
     """
     wrong = {
-        each.code for each in context.report.findings if each.severity == "error" and is_about_wiring(each)
+        each.code
+        for each in context.report.findings
+        if severity_rank(each.severity) >= severity_rank(least) and is_about_wiring(each)
     }
     edited = [
         each for each in find_candidates(context, fixes) if each.edits and wrong.intersection(each.answers)
@@ -107,7 +112,7 @@ def stages(found: Iterable[Candidate]) -> Iterator[list[Candidate]]:
 def combine(first: Candidate, second: Candidate) -> Candidate:
     """Both candidates, one after the other."""
     return Candidate(
-        fix=f"{first.fix} + {second.fix}",
+        fix=f"{first.fix}{JOINED_NAMES}{second.fix}",
         title=f"{first.title}; {second.title}",
         edits=first.edits + second.edits,
         reach=max(first.reach, second.reach, key=REACHES.index),

@@ -47,13 +47,16 @@ class TrialComparison:
     treated: float
     why: str
     """The decision in words, with its numbers."""
+    is_open: bool = False
+    """Whether it ends lower and stays stable, but does not fall beyond its own noise in so few steps."""
 
 
 def compare(trial: Trial) -> TrialComparison:
     """Whether the treated model learns, and ends lower than the untreated one."""
     untreated, treated = final_loss(trial.untreated), final_loss(trial.treated)
     lower, why = _decide(trial, untreated, treated)
-    return TrialComparison(lower=lower, untreated=untreated, treated=treated, why=why)
+    is_open = not lower and is_stable(trial.treated) and is_stable(trial.untreated) and _ends_lower(trial)
+    return TrialComparison(lower=lower, untreated=untreated, treated=treated, why=why, is_open=is_open)
 
 
 def judge_alone(losses: Sequence[float], constant: float | None) -> TrialComparison:
@@ -131,12 +134,22 @@ def _decide(trial: Trial, untreated: float, treated: float) -> tuple[bool, str]:
     if not math.isfinite(untreated):
         diverged = len(trial.untreated)
         return True, f"loss {treated:.4g} after {steps} steps; without it training diverges after {diverged}"
-    gain, noise = _gain(trial)
-    margin = max(MIN_GAIN_SIGMAS * noise, MIN_RELATIVE_GAIN * abs(untreated))
     numbers = f"loss {treated:.4g} after {steps} steps, {untreated:.4g} without it"
-    if gain > margin or _is_always_lower(trial):
+    if _ends_lower(trial):
         return True, numbers
-    return False, f"{numbers}: the difference does not exceed {margin:.2g}, which may be noise"
+    return False, f"{numbers}: the difference does not exceed {_margin(trial):.2g}, which may be noise"
+
+
+def _ends_lower(trial: Trial) -> bool:
+    """Whether the last quarter is lower than without the fix, beyond noise."""
+    if not math.isfinite(final_loss(trial.untreated)):
+        return True
+    return _gain(trial)[0] > _margin(trial) or _is_always_lower(trial)
+
+
+def _margin(trial: Trial) -> float:
+    """What the difference must exceed."""
+    return max(MIN_GAIN_SIGMAS * _gain(trial)[1], MIN_RELATIVE_GAIN * abs(final_loss(trial.untreated)))
 
 
 def _is_always_lower(trial: Trial) -> bool:

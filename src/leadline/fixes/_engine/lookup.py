@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from leadline.checks._steps import optimizer_family
 from leadline.fixes._engine.fix import FixContext
 from leadline.ops.optimizers import Family
-from leadline.records import Op, Trace, Value, Weight
+from leadline.records import Op, ParamGroup, Trace, Value, Weight
 
 if TYPE_CHECKING:  # torch-free start: files of fixes import this module
     from torch import nn
@@ -230,3 +230,44 @@ def returns_shape(context: FixContext, shape: tuple[int, ...]) -> bool:
     if len(returned) != 1 or returned[0] is None:
         return False
     return context.trace.values[returned[0]].shape == shape
+
+
+# The optimizer: options that are far from their usual values, and the rate at which the check saw the network learn.
+
+# Heuristic: the usual rate of Adam for large networks, and that for small ones; the check U530 tries the same.
+ADAM_RATES = (1e-3, 1e-2)
+# Heuristic: the momentum of most recipes.
+USUAL_MOMENTUM = 0.9
+# Cited: Kingma & Ba 2015, algorithm 1.
+USUAL_BETAS = (0.9, 0.999)
+# Cited: Kingma & Ba 2015, algorithm 1.
+USUAL_EPS = 1e-8
+# Heuristic: at 0.97 a step averages 33 gradients, more than most recipes do.
+MAX_MOMENTUM = 0.97
+# Derived: below 0.9 the second moment is averaged over fewer than ten gradients, fewer than the first.
+MIN_SECOND_BETA = 0.9
+# Heuristic: entries of a gradient are often smaller than this, and then eps and not they set the step.
+MAX_EPS = 1e-6
+
+
+def unusual_options(group: ParamGroup) -> dict[str, float]:
+    """The options of a group that are far from their usual values, with those."""
+    changes: dict[str, float] = {}
+    momentum, betas, eps = (group.options.get(name) for name in ("momentum", "betas", "eps"))
+    if isinstance(momentum, int | float) and momentum > MAX_MOMENTUM:
+        changes["momentum"] = USUAL_MOMENTUM
+    if isinstance(betas, list | tuple) and len(betas) == 2:
+        first, second = betas
+        if first > MAX_MOMENTUM or second < MIN_SECOND_BETA:
+            changes |= {"beta1": USUAL_BETAS[0], "beta2": USUAL_BETAS[1]}
+    if isinstance(eps, int | float) and eps > MAX_EPS:
+        changes["eps"] = USUAL_EPS
+    return changes
+
+
+def learned_rates(context: FixContext) -> Iterator[float]:
+    """The rate of Adam at which the rehearsal of the check saw the network learn, if it did."""
+    for finding in context.findings(("U530",)):
+        rate = finding.evidence.get("reference_lr")
+        if isinstance(rate, int | float):
+            yield float(rate)

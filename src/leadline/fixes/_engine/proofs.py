@@ -13,7 +13,7 @@ from leadline.fixes._engine.comparison import MIN_RELATIVE_GAIN, final_loss, is_
 from leadline.fixes._engine.edits import code_of
 from leadline.fixes._engine.fix import FixContext
 from leadline.fixes._engine.lookup import RATE_RATIO
-from leadline.fixes._engine.reference import LearningCriterion
+from leadline.fixes._engine.reference import MIN_ENOUGH_SHARE, LearningCriterion
 from leadline.fixes._engine.trial import Losses, OutOfTimeError, Trials
 from leadline.fixes._engine.verify import Proof, conclude, trace_again, train_treated, treated_case
 from leadline.records import Edit, Outcome, Trial, Verdict
@@ -62,8 +62,8 @@ def trial_loss(proof: Proof) -> float:
 
 
 def is_undecided(proof: Proof) -> bool:
-    """Whether it ended lower and is not verified, but its loss falls: a longer training may decide."""
-    return proof.lower and not proof.verified and learns(proof.losses)
+    """Whether it ended lower and is not verified, but its loss falls, or may: a longer training may decide."""
+    return proof.is_open or (proof.lower and not proof.verified and learns(proof.losses))
 
 
 def most_promising(proofs: Sequence[Proof]) -> Proof | None:
@@ -181,8 +181,8 @@ class Prover:
     criterion: LearningCriterion = field(default_factory=LearningCriterion)
     proofs: list[tuple[Edits, Proof]] = field(default_factory=list)
     """Each proof with the edits of its base."""
-    longer: list[tuple[Edits, Losses]] = field(default_factory=list)
-    """Longer trainings with another seed, each with all its edits."""
+    longer: list[tuple[Edits, int, Losses]] = field(default_factory=list)
+    """Longer trainings with another seed, each with all its edits and the seed."""
 
     def trace(self, base: BaseState, candidate: Candidate) -> Proof:
         """The proof after the second trace."""
@@ -223,7 +223,7 @@ class Prover:
         def train(factor: float) -> Losses:
             return self._try(base, with_rate(proof.candidate, factor))
 
-        factor = find_best_rate(proof.losses, train)
+        factor = self._with_margin(base, proof, find_best_rate(proof.losses, train))
         proofs = []
         if factor != 1:
             other = self.train(base, self.trace(base, with_rate(proof.candidate, factor)))
@@ -233,20 +233,35 @@ class Prover:
                 self.train_longer(base, each.candidate)
         return proofs
 
+    def _with_margin(self, base: BaseState, proof: Proof, factor: float) -> float:
+        """The next lower rate if it learns nearly as much: the best rate of a short trial is often near divergence."""
+        if factor <= 1 or not self.trials.has_time():
+            return factor
+        candidates = [
+            with_rate(proof.candidate, each) if each > 1 else proof.candidate
+            for each in (factor, factor / RATE_RATIO)
+        ]
+        higher, lower = (final_loss(self.train_longer(base, each)) for each in candidates)
+        start = self.criterion.constant if self.criterion.constant is not None else proof.losses[0]
+        is_enough = start - lower >= MIN_ENOUGH_SHARE * (start - higher)
+        return factor / RATE_RATIO if is_enough or not math.isfinite(higher) else factor
+
     def is_settled(self, base: BaseState, proof: Proof) -> bool:
         """Whether it comes near the reference, in its longer training if there was one."""
         longer = self._known_longer(base.with_edits(proof.candidate))
         return (proof.criterion or self.criterion).has_learned_enough(longer or proof.losses)
 
-    def train_longer(self, base: BaseState, candidate: Candidate | None = None) -> Losses:
+    def train_longer(
+        self, base: BaseState, candidate: Candidate | None = None, *, seed: int = CONFIRMATION_SEED
+    ) -> Losses:
         """Train the base, or the base with a candidate, for longer and with another seed; never cut short."""
         edits = base.edits if candidate is None else base.with_edits(candidate)
-        if known := self._known_longer(edits):
+        if known := self._known_longer(edits, seed):
             return known
         case = base.context.case if candidate is None else treated_case(base.context, candidate)
         label = f"training longer: {'repaired' if edits else 'untreated'}"
-        losses = self.trials.run(case, label, seed=CONFIRMATION_SEED, longer=CONFIRMATION_LENGTH, finish=True)
-        self.longer.append((edits, losses))
+        losses = self.trials.run(case, label, seed=seed, longer=CONFIRMATION_LENGTH, finish=True)
+        self.longer.append((edits, seed, losses))
         return losses
 
     def _try(self, base: BaseState, candidate: Candidate) -> Losses:
@@ -265,8 +280,8 @@ class Prover:
                 return proof
         return None
 
-    def _known_longer(self, edits: Edits) -> Losses:
-        return next((losses for known, losses in self.longer if known == edits), ())
+    def _known_longer(self, edits: Edits, seed: int = CONFIRMATION_SEED) -> Losses:
+        return next((losses for *known, losses in self.longer if known == [edits, seed]), ())
 
     def _remember(self, base: BaseState, proof: Proof, start: float) -> Proof:
         seconds = proof.outcome.seconds + self.trials.budget.clock() - start

@@ -147,6 +147,9 @@ class LearningCriterion:
     """$L_c$ over all batches; None where it cannot be computed from the targets."""
     reference: Losses = ()
     """Losses of the reference at each step; empty without a reference."""
+    fitted_constant: float | None = None
+    """$L_c$ as the check fitted it to a few batches, where the targets do not tell it: reason enough to go on, but not
+    to refute a fix."""
 
     @property
     def reference_failed(self) -> bool:
@@ -188,6 +191,8 @@ class LearningCriterion:
             return False
         if covered is not None:
             return covered >= MIN_ENOUGH_SHARE
+        if below is None and self.fitted_constant is not None:
+            below = replace(self, constant=self.fitted_constant).constant_share(losses)
         return learns(losses) if below is None else below >= MIN_LEARNED_PROGRESS
 
     def describe(self, losses: Sequence[float]) -> str:
@@ -212,7 +217,8 @@ def measure_criterion(context: FixContext, trials: Trials, longer: int) -> Learn
     """The criterion on the batches of the trials; `longer` multiplies the steps of the reference."""
     constant = _constant_loss(context, trials.batches)
     if constant is None:
-        return LearningCriterion()
+        rehearsal = context.report.profile.rehearsal
+        return LearningCriterion(fitted_constant=None if rehearsal is None else rehearsal.constant)
     reference = train_reference(context.case, trials, longer) if trials.fresh else ()
     return LearningCriterion(constant=constant, reference=reference)
 

@@ -16,6 +16,7 @@ from torch import nn
 from leadline import __version__
 from leadline.case import Case, KeptBatches, Progress, describe
 from leadline.errors import CopyError, InputError, LeadlineError
+from leadline.fixes._engine.candidates import JOINED_NAMES
 from leadline.fixes._engine.comparison import final_loss, learns
 from leadline.fixes._engine.copy import Factory, RebuildableCase, copy_case, rebuildable
 from leadline.fixes._engine.edits import EditSession, Undo, apply_edits, code_for_several, code_of
@@ -338,7 +339,20 @@ def _notes(result: SearchResult) -> Iterator[str]:
         )
     if any(each.kept and not each.answers for each in result.outcomes):
         yield "no finding explained the failure: part of the repair was chosen by how the training failed"
+    yield from _exclusion_notes(result)
     yield from _criterion_notes(result.criterion)
+
+
+def _exclusion_notes(result: SearchResult) -> Iterator[str]:
+    """What training has excluded as the cause, and what is left to look at, where nothing is recommended."""
+    refuted = [each for each in result.outcomes if each.state == "refuted" and each.trial is not None]
+    if result.edits or not result.sought or not refuted:
+        return
+    names = dict.fromkeys(name for each in refuted for name in each.fix.split(JOINED_NAMES))
+    yield (
+        f"trained without success: {', '.join(names)}; so look at what no edit of network or optimizer reaches: "
+        "whether targets belong to their inputs, whether inputs tell them apart, and the sign and the mean of the loss"
+    )
 
 
 def _criterion_notes(criterion: LearningCriterion) -> Iterator[str]:

@@ -5,43 +5,52 @@ of a stage first, a few at a time. All are traced again, and those without objec
 that decides nothing, the best of them is trained longer. When one ends lower, learns and is expected to train, the
 learning rate that suits it is searched. If it then comes near a small reference network (see `reference`), the round is
 over. If no stage has such a candidate, the best of those that improved the model is kept as part of the repair. If
-there is none, those in doubt are trained too; and if that does not help, two causes may hide each other: the most
+there is none, those in doubt are trained too.
+
+Candidates come from the findings first. If none of them helps, or there is no finding and the model still does not
+learn, they are chosen by how its training fails, and then all parts of a plain recipe are tried at once (see
+`failure`); of these, every part that is not needed is dropped again. At last, two causes may hide each other: the most
 promising candidate is carried along, and the next round combines it with others.
 
 A model that only its author can repair is not searched at all: where an op is undefined for its input, or all weights
-are cut off from the loss, the page names the line and what to write instead. Where no finding is left and the model
-still does not learn, candidates are chosen by how its training fails. At the end the whole repair is trained next to
-the untreated model once more, longer and with another seed. If it does not end lower again, or has not learned, the
-search starts again without its edits, but first with the same repair at a smaller rate if the loss was unstable. A
+are cut off from the loss, the page names the line and what to write instead. At the end the whole repair is trained
+next to the untreated model once more, longer and with another seed. If it does not end lower again, or has not learned,
+the search starts again without its edits, but first with the same repair at a smaller rate if the loss was unstable. A
 repair that was never confirmed is never recommended.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
-from typing import Literal
 
 from msgspec.structs import replace as replace_fields
 
 from leadline.case import Case
 from leadline.fixes._engine.candidates import (
     Candidate,
-    candidates_of,
     combine,
     find_advice,
     find_candidates,
     is_left_to_author,
     needs_author,
-    sort_candidates,
     stages,
 )
-from leadline.fixes._engine.comparison import compare, final_loss, is_stable, is_unstable, judge_alone, learns
+from leadline.fixes._engine.comparison import (
+    compare,
+    final_loss,
+    is_stable,
+    is_unstable,
+    judge_alone,
+    learns,
+)
+from leadline.fixes._engine.failure import combine_all, find_candidates_by_failure, plain_recipes
 from leadline.fixes._engine.fix import Fix, FixContext
 from leadline.fixes._engine.proofs import (
     CONFIRMATION_LENGTH,
+    CONFIRMATION_SEED,
     OUT_OF_TIME,
     BaseState,
     Edits,
@@ -51,7 +60,6 @@ from leadline.fixes._engine.proofs import (
     merge_outcomes,
     most_promising,
     prospect_rank,
-    rate_candidate,
     result_rank,
     skip_training,
     trial_loss,
@@ -78,55 +86,16 @@ BATCH_SIZE = 3
 # Heuristic: candidates tried per stage; the promise of later ones is lower.
 MAX_STAGE_CANDIDATES = 6
 
+# Heuristic: a part of a plain recipe that adds less than this share of its progress is not needed.
+MAX_MISSED_SHARE = 0.1
+
 # Heuristic: a decade; with a third of the rate, the bundled example was unstable again.
 STABLER_RATE_FACTOR = 0.1
 
+CandidateSource = Callable[[Proof | None], list[Candidate]]
+"""Candidates for the base, combined with the proof that is carried along, if there is one."""
+
 VERIFIED_BEFORE = "another fix was verified before its turn"
-
-TrainingFailure = Literal["diverges", "stays"]
-"""How a training fails: its loss diverges or is unstable, or it stays near that of a constant output."""
-USUAL_CODES: dict[TrainingFailure, tuple[str, ...]] = {
-    "diverges": (
-        *("B202", "B205", "F101", "U501", "U502", "U503", "U504", "U509", "U521", "U523", "R401", "N70"),
-    ),
-    "stays": ("B201", "B205", "F102", "F104", "F106", "I301", "I302", "R401", "R402", "U505", "U509"),
-}
-"""Findings that usually cause such a failure: fixes that answer one of them are tried."""
-# Heuristic: a decade apart; a diverging training needs a lower rate, one that stays put may need either.
-RATE_FACTORS: dict[TrainingFailure, tuple[float, ...]] = {
-    "diverges": (0.1, 0.01),
-    "stays": (10.0, 0.1, 0.01),
-}
-"""Factors on the rate, the likelier first: where the loss stays, the rate may be too small, or far too large."""
-
-
-def training_failure(losses: Losses) -> TrainingFailure:
-    """How a training that did not learn failed."""
-    diverged = not losses or not math.isfinite(losses[-1]) or is_unstable(losses)
-    return "diverges" if diverged else "stays"
-
-
-def find_candidates_by_failure(context: FixContext, fixes: Sequence[Fix], losses: Losses) -> list[Candidate]:
-    """Plans for the way a training failed, in the order in which to try them. They answer no finding."""
-    failure = training_failure(losses)
-    return sort_candidates([*_rate_candidates(context, failure), *_usual_candidates(context, fixes, failure)])
-
-
-def _rate_candidates(context: FixContext, failure: TrainingFailure) -> Iterator[Candidate]:
-    factors = RATE_FACTORS[failure] if context.case.optimizer is not None else ()
-    for place, factor in enumerate(factors):
-        yield rate_candidate(factor, promise=0.95 - place / 10)
-
-
-def _usual_candidates(
-    context: FixContext, fixes: Sequence[Fix], failure: TrainingFailure
-) -> Iterator[Candidate]:
-    for fix in fixes:
-        is_usual = any(code.startswith(fix.answers) for code in USUAL_CODES[failure])
-        if is_usual and fix.name != "learning-rate":
-            for candidate in candidates_of(fix, context, (), rooted=True):
-                if candidate.edits and not candidate.why:
-                    yield replace(candidate, answers=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,8 +129,6 @@ class Search:
     untreated: BaseState
     base: BaseState
     outcomes: list[Outcome] = field(default_factory=list)
-    ignore_findings: bool = False
-    """Whether findings are exhausted, so that candidates are chosen by how training fails."""
     stabler: list[Candidate] = field(default_factory=list)
     """Repairs that were unstable, at a smaller rate; they are tried next."""
     sought: bool = True
@@ -196,7 +163,7 @@ class Search:
         self._lengthen_trials()
         criterion = self.criterion
         for _ in range(MAX_ATTEMPTS):
-            self.base, self.ignore_findings = self.untreated, False
+            self.base = self.untreated
             self.prover.criterion = criterion
             self._repair()
             if not self.base.edits:
@@ -236,35 +203,91 @@ class Search:
         return self.criterion.is_halfway(longer) and is_stable(longer)
 
     def _repair(self) -> None:
-        """Rounds until the model is expected to train and does, or nothing helps any more."""
-        carried: list[Proof] = []
+        """Keep improvements until the model is expected to train and does, or nothing helps any more."""
         for _ in range(MAX_ROUNDS):
-            expected = _is_clean(self.base.context.report)
-            if expected and self.base.edits and self._has_learned(self.base):
+            is_clean = _is_clean(self.base.context.report)
+            if is_clean and self.base.edits and self._has_learned(self.base):
                 return
-            self.ignore_findings = self.ignore_findings or expected
-            proofs = self._round(carried[-1] if carried else None)
-            best = self._best([proof for proof in proofs if proof.verified])
-            if best is not None:
-                self._keep(best)
-                carried = []
-                continue
-            if not self.trials.has_time() or (self.base.edits and self._has_learned(self.base)):
+            best = self._improvement()
+            if best is None:
                 return
-            promising = most_promising(proofs)
-            if promising is not None and len(carried) < MAX_CARRIED_FIXES:
-                carried.append(promising)
-            elif not self.ignore_findings:
-                self.ignore_findings, carried = True, []
-            else:
-                return
+            self._keep(best)
 
-    def _round(self, carried: Proof | None) -> list[Proof]:
-        """Try all candidates, combined with the carried one, and record the outcome of each."""
+    def _improvement(self) -> Proof | None:
+        """The best verified change of the base: the likelier sources of candidates first, single fixes before several.
+
+        A base that has learned already is not improved by guesses that no finding asks for.
+        """
+        context = self.base.context
+        by_findings = not _is_clean(context.report)
+        may_guess = not is_left_to_author(context, self.fixes, least="warning")
+        sources = [self._answers] * by_findings + [self._guesses] * may_guess
+        tried = []
+        for place, find in enumerate(sources):
+            proofs = self._round(find(None), later=len(sources) - place)
+            if best := self._best([proof for proof in proofs if proof.verified]):
+                return best
+            tried.append(most_promising(proofs))
+            if not self.trials.has_time() or (self.base.edits and self._has_learned(self.base)):
+                return None
+        plain = self._plain_recipe() if may_guess else None
+        pairs = (self._pair(find, carried) for find, carried in zip(sources, tried, strict=True))
+        return plain or next(filter(None, pairs), None)
+
+    def _pair(self, find: CandidateSource, carried: Proof | None) -> Proof | None:
+        """The best verified combination of the most promising candidate with others, or of that with further ones."""
+        for _ in range(MAX_CARRIED_FIXES):
+            if carried is None or not self.trials.has_time():
+                break
+            proofs = self._round(find(carried))
+            if best := self._best([proof for proof in proofs if proof.verified]):
+                return best
+            carried = most_promising(proofs)
+        return None
+
+    def _plain_recipe(self) -> Proof | None:
+        """All that a plain recipe does differently, without the parts that are not needed; None if it does not help."""
+        recipes = [
+            parts
+            for parts in plain_recipes(self.base.context, self.fixes)
+            if combine_all(parts).edits not in self.banned
+        ]
+        proofs = [(self._proof_of(parts), parts) for parts in recipes]
+        verified = [pair for pair in proofs if pair[0].verified]
+        if not verified:
+            return None
+        best, parts = min(verified, key=lambda pair: result_rank(pair[0]))
+        for part in sorted(parts, key=lambda each: each.stage, reverse=True):
+            fewer = tuple(each for each in parts if each is not part)
+            proof = self._proof_of(fewer) if fewer else best
+            if fewer and self._is_as_good(proof, best):
+                best, parts = proof, fewer
+        chosen = self._with_best_rate([best])
+        self.outcomes = merge_outcomes(self.outcomes, [proof.outcome for proof in chosen])
+        return self._best([proof for proof in chosen if proof.verified])
+
+    def _proof_of(self, parts: Sequence[Candidate]) -> Proof:
+        """The proof of several candidates at once, after a longer training if a short one decides nothing."""
+        proof = self.prover.train(self.base, self.prover.trace(self.base, combine_all(parts)))
+        if is_undecided(proof):
+            proof = self.prover.extend(self.base, proof)
+        self.outcomes = merge_outcomes(self.outcomes, [proof.outcome])
+        return proof
+
+    def _is_as_good(self, proof: Proof, best: Proof) -> bool:
+        """Whether a proof with fewer edits is verified, and learns nearly as much as the best."""
+        start = min(filter(math.isfinite, (best.losses[0], final_loss(self.base.losses))), default=0.0)
+        missed = trial_loss(proof) - trial_loss(best)
+        is_near = missed <= MAX_MISSED_SHARE * (start - trial_loss(best))
+        is_settled = self.prover.is_settled(self.base, proof) or not self.prover.is_settled(self.base, best)
+        return proof.verified and is_near and is_settled
+
+    def _round(self, candidates: Sequence[Candidate], later: int = 0) -> list[Proof]:
+        """Try all candidates, and record the outcome of each; `later` rounds are left as much time as stages."""
         proofs: list[Proof] = []
-        pending = [*self._stabler_stage(), *stages(self._candidates(carried))]
+        pending = [*self._stabler_stage(), *stages(candidates)]
         while pending and not any(self._is_final(proof) for proof in proofs):
-            until = self.trials.share(len(pending))
+            until = self.trials.share(len(pending) + later)
             proofs += self._stage(pending.pop(0), until)
         if not any(proof.verified for proof in proofs):
             doubtful = sorted((proof for proof in proofs if proof.open and proof.doubt), key=prospect_rank)
@@ -327,14 +350,29 @@ class Search:
         stabler, self.stabler = self.stabler, []
         return [stabler] if stabler and not self.base.edits else []
 
-    def _candidates(self, carried: Proof | None) -> list[Candidate]:
-        context, losses = self.base.context, self.base.losses
-        if carried is not None:
-            context, losses = make_context(treated_case(context, carried.candidate)), carried.losses
-        if self.ignore_findings:
-            candidates = find_candidates_by_failure(context, self.fixes, losses)
-        else:
-            candidates = find_candidates(context, self.fixes)
+    def _answers(self, carried: Proof | None) -> list[Candidate]:
+        """Candidates for the findings, combined with the carried one."""
+        context, _ = self._state_with(carried)
+        return self._combined(carried, find_candidates(context, self.fixes))
+
+    def _guesses(self, carried: Proof | None) -> list[Candidate]:
+        """Candidates by how training fails, combined with the carried one; none that ended no lower before."""
+        context, losses = self._state_with(carried)
+        candidates = self._combined(carried, find_candidates_by_failure(context, self.fixes, losses))
+        failed = [
+            proof.candidate.edits
+            for edits, proof in self.prover.proofs
+            if edits == self.base.edits and proof.outcome.trial is not None and not proof.lower
+        ]
+        return [each for each in candidates if each.edits not in failed]
+
+    def _state_with(self, carried: Proof | None) -> tuple[FixContext, Losses]:
+        """What fixes look at: the base, or the base with the carried candidate."""
+        if carried is None:
+            return self.base.context, self.base.losses
+        return make_context(treated_case(self.base.context, carried.candidate)), carried.losses
+
+    def _combined(self, carried: Proof | None, candidates: Sequence[Candidate]) -> list[Candidate]:
         if carried is not None:
             candidates = [
                 combine(carried.candidate, each) for each in candidates if not _both_rates(carried, each)
@@ -369,19 +407,34 @@ class Search:
 
     def _confirm(self) -> Trial | None:
         """Train the whole repair and the untreated model once more. None if it fails; its edits are then dropped."""
-        alone, repaired = (self.prover.train_longer(each) for each in (self.untreated, self.base))
-        trial = Trial(untreated=alone, treated=repaired, fresh=self.trials.fresh)
+        seeds = [CONFIRMATION_SEED]
+        if any(each.kept and not each.answers for each in self.outcomes):
+            seeds.append(CONFIRMATION_SEED + 1)  # what no finding asked for is more likely to be luck
+        trials = [self._confirmation(seed) for seed in seeds]
+        failed = [trial for trial in trials if self._refutation(trial)]
+        if not failed:
+            return trials[0]
+        if is_unstable(failed[0].treated) and self.untreated.context.case.optimizer is not None:
+            self.stabler = [with_rate(self._whole_repair(), STABLER_RATE_FACTOR)]
+        why = f"a longer trial with another seed did not confirm it: {self._refutation(failed[0])}"
+        self._drop_repair(failed[0], why)
+        return None
+
+    def _confirmation(self, seed: int) -> Trial:
+        """A longer training of the whole repair next to the untreated model."""
+        alone, repaired = (self.prover.train_longer(each, seed=seed) for each in (self.untreated, self.base))
+        return Trial(untreated=alone, treated=repaired, fresh=self.trials.fresh)
+
+    def _refutation(self, trial: Trial) -> str:
+        """Why the repair does not pass this confirmation; "" if it does."""
+        repaired = trial.treated
         changes_loss = any(each.kept and each.changes_loss for each in self.outcomes)
         comparison = judge_alone(repaired, self.criterion.constant) if changes_loss else compare(trial)
         if comparison.lower and self.criterion.has_learned(repaired):
-            return trial
-        if is_unstable(repaired) and self.untreated.context.case.optimizer is not None:
-            self.stabler = [with_rate(self._whole_repair(), STABLER_RATE_FACTOR)]
-        why = comparison.why
+            return ""
         if comparison.lower:
-            why = f"{why}, but {self.criterion.describe(repaired)}"
-        self._drop_repair(trial, f"a longer trial with another seed did not confirm it: {why}")
-        return None
+            return f"{comparison.why}, but {self.criterion.describe(repaired)}"
+        return comparison.why
 
     def _whole_repair(self) -> Candidate:
         """The repair as one candidate."""

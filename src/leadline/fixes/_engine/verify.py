@@ -67,6 +67,8 @@ class Proof:
     """What the second trace objects to and training may refute."""
     lower: bool = False
     """Whether it ended lower than the model without it in its trial."""
+    is_open: bool = False
+    """Whether it ended lower too, but its own loss did not fall beyond noise: a longer training may decide."""
     losses: Losses = ()
     """Losses of its first trial, which has the same length for all candidates."""
     criterion: LearningCriterion | None = None
@@ -150,7 +152,7 @@ def conclude(proof: Proof, context: FixContext, trial: Trial, criterion: Learnin
         drift=proof.outcome.drift,
         seconds=proof.outcome.seconds,
     )
-    return replace(proof, outcome=outcome, report=report, lower=comparison.lower)
+    return replace(proof, outcome=outcome, report=report, lower=comparison.lower, is_open=comparison.is_open)
 
 
 def _compare_findings(context: FixContext, candidate: Candidate, report: Report) -> Proof:
