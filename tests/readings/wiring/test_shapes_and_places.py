@@ -494,3 +494,18 @@ def test_the_second_of_two_heads_is_not_a_result_that_was_overwritten():
     model = Function(lambda self, x: (self.a(x), self.b(x)), a=mlp(3), b=mlp(3))
     report = leadline.check(model, features(), classes(), lambda out, y: F.cross_entropy(out[0], y))
     assert "D917" not in wiring_alarms(report)
+
+
+class WrappingDecoder(Decoder):
+    """A decoder whose first input is the last label, as the language code of MBart is."""
+
+    def forward(self, labels):
+        logits = self.head(self.cell(self.embed(labels.roll(1, 1)))[0])
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
+
+
+def test_a_decoder_whose_first_input_is_its_last_label_copies_nothing():
+    torch.manual_seed(0)
+    labels = torch.randint(1, WORDS, (4, 16))
+    report = leadline.check(WrappingDecoder(0), {"labels": labels}, None, lambda output: output[0])
+    assert wiring_alarms(report) == []

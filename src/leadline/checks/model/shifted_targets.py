@@ -112,7 +112,9 @@ def _copies(profile: Profile, share: float) -> bool:
     if probe is None or not has_classes or share < MIN_COPIED_SHARE or not 0 < probe.first < len(probe.moved):
         return False
     others, own = median(probe.moved[: probe.first]), median(probe.moved[probe.first :])
-    return own >= MIN_OWN_POSITION_RATIO * others
+    # A decoder that makes its inputs from its labels sees them one position later, and the last one may wrap around.
+    sees_its_own = MIN_OWN_POSITION_RATIO * probe.moved[probe.first] >= own
+    return sees_its_own and own >= MIN_OWN_POSITION_RATIO * others
 
 
 def is_causal(profile: Profile) -> bool:
