@@ -327,39 +327,6 @@ def test_labels_that_are_rolled_the_wrong_way_ask_for_the_past():
     assert "before it" in found.message
 
 
-class Tagger(nn.Module):
-    """Names the token at each position, from both sides; or from one summary of the sequence, as autoencoders do."""
-
-    def __init__(self, *, has_bottleneck):
-        super().__init__()
-        self.has_bottleneck = has_bottleneck
-        self.embed = nn.Embedding(WORDS, 16)
-        self.reader = nn.GRU(16, 16, batch_first=True, bidirectional=True)
-        self.writer = nn.GRU(32, 16, batch_first=True)
-        self.head = nn.Linear(16, WORDS)
-
-    def forward(self, tokens):
-        states = self.reader(self.embed(tokens))[0]
-        if self.has_bottleneck:
-            states = states.mean(1, keepdim=True).expand(-1, tokens.size(1), -1)
-        return self.head(self.writer(states)[0])
-
-
-@pytest.mark.parametrize(
-    ("has_bottleneck", "masked", "severity"), [(False, 0.0, "error"), (False, 0.3, None), (True, 0.0, "info")]
-)
-def test_a_network_that_is_asked_for_the_tokens_it_reads_copies_them_unless_it_must_compress_or_guess(
-    has_bottleneck, masked, severity
-):
-    torch.manual_seed(0)
-    tokens = torch.randint(1, WORDS, (8, 16))
-    inputs = tokens.masked_fill(torch.rand(tokens.shape) < masked, 0)
-    network = Tagger(has_bottleneck=has_bottleneck)
-    report = leadline.check(network, inputs, tokens, lambda y, t: F.cross_entropy(y.mT, t))
-    found = finding(report, "D907")
-    assert (found and found.severity) in ({severity} if severity else {None, "info"})
-
-
 # Places: what only looks like a mixture is not named.
 
 
@@ -494,18 +461,3 @@ def test_the_second_of_two_heads_is_not_a_result_that_was_overwritten():
     model = Function(lambda self, x: (self.a(x), self.b(x)), a=mlp(3), b=mlp(3))
     report = leadline.check(model, features(), classes(), lambda out, y: F.cross_entropy(out[0], y))
     assert "D917" not in wiring_alarms(report)
-
-
-class WrappingDecoder(Decoder):
-    """A decoder whose first input is the last label, as the language code of MBart is."""
-
-    def forward(self, labels):
-        logits = self.head(self.cell(self.embed(labels.roll(1, 1)))[0])
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits
-
-
-def test_a_decoder_whose_first_input_is_its_last_label_copies_nothing():
-    torch.manual_seed(0)
-    labels = torch.randint(1, WORDS, (4, 16))
-    report = leadline.check(WrappingDecoder(0), {"labels": labels}, None, lambda output: output[0])
-    assert wiring_alarms(report) == []
