@@ -129,7 +129,11 @@ def _sizes() -> Iterator[Figure]:
 
 
 def _depth() -> Iterator[Figure]:
-    runs = [run for run in load("thousand_layers")["runs"] if run["depth"] == 1000]
+    runs = [
+        run
+        for run in load("thousand_layers")["runs"]
+        if run["depth"] == 1000 and run.get("optimizer", "adamw") == "adamw"
+    ]
     for scheme in ("post", "residual-linear"):
         ends = [run["held_out"][-1][-1] for run in runs if run["scheme"] == scheme]
         answer = f"{median(ends):.2f} nats, a guess {runs[0]['unigram']:.2f}"

@@ -33,6 +33,7 @@ PARSED_ONLY = {
     "leadline fix train.py --format agent": AGENTS,
     "make demo": SETS_UP,
     "make test": SETS_UP,
+    "make test-long": SETS_UP,
     ".ci/run": SETS_UP,
     "leadline view run.leadline": SERVES,
     "leadline view monday.leadline tuesday.leadline": SERVES,

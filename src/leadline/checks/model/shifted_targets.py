@@ -36,7 +36,7 @@ def shifted_targets(profile: Profile) -> Iterator[Symptom]:
     offset of 1. It counts from the last input that a position sees: an encoder-decoder makes the inputs of its decoder
     from the labels, one position later, so its offset from the labels is 0. In a network that also sees later
     positions, an offset of 0 or less from what a position sees is a note if that may be an autoencoder: some inputs are
-    masked, or a change of later inputs moves the outputs before them about as much as their own, as behind a
+    masked, or a change of later inputs moves the outputs before them about as much as their own, as after a
     bottleneck.
 
     ## Why it hurts

@@ -41,7 +41,7 @@ def swapped_arguments(profile: Profile) -> Iterator[Symptom]:
     yield Symptom(
         severity="info" if name == "kl_div" else "warning",
         where="the loss",
-        message=f"the target of {name} has a gradient and its prediction has none: the arguments are exchanged",
+        message=f"argument 2 of {name}, the target, has a gradient and argument 1, the prediction, has none",
         action=f"Call `{name}(prediction, target)`.",
         evidence={"terms": float(question.terms)},
     )
