@@ -84,6 +84,38 @@ def test_completep_scales_rate_decay_and_epsilon_with_width():
     assert bias["lr"] == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_a_step_of_the_head_changes_the_outputs_by_as_much_at_any_width(optimizer):
+    changes = []
+    for width in (32, 256):
+        torch.manual_seed(0)
+        model = MLP(8, width, 4, 8, scheme="residual-linear")
+        groups = param_groups(model, None, optimizer, lr=1e-3, weight_decay=0.1, base=Base(width=32))
+        every = groups if optimizer == "adamw" else [*groups.muon, *groups.adamw]
+        chosen = rates(model, every)["output.weight"]
+        x = torch.randn(64, 8)
+        before = model(x)
+        (gradient,) = torch.autograd.grad((before * torch.randn(64, 8)).sum(), model.output.weight)
+        with torch.no_grad():
+            model.output.weight -= chosen["lr"] * gradient.sign()  # the first step of Adam
+            changes.append(float((model(x) - before).square().mean().sqrt()))
+        assert chosen["lr"] * chosen["weight_decay"] == pytest.approx(1e-4)
+    assert changes[1] / changes[0] == pytest.approx(1, abs=0.3)
+
+
+def test_a_head_that_is_tied_to_an_embedding_keeps_its_rate():
+    model = LanguageModel(11, 64, 2, 2, scheme="residual-linear")
+    assert (
+        rates(model, param_groups(model, None, "adamw", 0.1, base=Base(width=16)))["head.weight"]["lr"]
+        == 0.025
+    )
+    model.head.weight = model.embedding.weight
+    assert (
+        rates(model, param_groups(model, None, "adamw", 0.1, base=Base(width=16)))["embedding.weight"]["lr"]
+        == 0.1
+    )
+
+
 def test_muon_gets_the_matrices_of_the_branches_and_adamw_all_else():
     model = LanguageModel(11, 16, 2, 3, scheme="residual-linear")
     groups = param_groups(model, None, "muon", lr=0.01, weight_decay=0.1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from leadline.errors import InputError
 from leadline.nn.residual import Residual
@@ -109,8 +109,9 @@ def param_groups(  # noqa: PLR0913  (the settings of two optimizers)
 
     For Adam, CompleteP's factors for width and epsilon apply too: matrices have the rate $\eta/m_N$ and the decay
     $\lambda m_N$, and epsilon is $\varepsilon\,m_N^{-1} m_L^{-a}$, where $m_N$ = width / base width, $\lambda$ is
-    `weight_decay` and $a$ the scheme's exponent. Embeddings and the head keep $\eta$ and $\lambda$. Dey et al. 2025
-    (CompleteP), arXiv 2505.01618.
+    `weight_decay` and $a$ the scheme's exponent. So does a head that reads the stream, because a step changes its
+    outputs by the sum over the width; CompleteP divides its outputs by $m_N$ instead. Embeddings, and heads that are
+    tied to one, keep $\eta$ and $\lambda$. Dey et al. 2025 (CompleteP), arXiv 2505.01618.
 
     `scheme` must be the scheme of the model's `Residual`s (None takes it from them); `optimizer` is a name or a torch
     optimizer class.
@@ -197,9 +198,25 @@ def _grouped_parameters(
             if parameter.requires_grad and parameter not in visited:
                 visited.add(parameter)
                 yield parameter, _inside(settings, parameter, residual, damping.get(name))
+    heads = _heads(model, residuals, settings)
     for parameter in model.parameters():
         if parameter.requires_grad and parameter not in visited:
-            yield parameter, _outside(settings, parameter)
+            group, width = _outside(settings, parameter), heads.get(parameter, 1.0)
+            group["lr"], group["weight_decay"] = group["lr"] / width, group["weight_decay"] * width
+            yield parameter, group
+
+
+def _heads(model: nn.Module, residuals: list[Residual], settings: _GroupSettings) -> dict[Tensor, float]:
+    """The weights of linear layers that read a stream, with its width over the base width; none for SGD."""
+    if settings.family != "adam":
+        return {}
+    widths = {getattr(each.branch, "width", None): _width_factor(settings.base, each) for each in residuals}
+    embeddings = {each.weight for each in model.modules() if isinstance(each, nn.Embedding)}
+    return {
+        each.weight: widths[each.in_features]
+        for each in model.modules()
+        if isinstance(each, nn.Linear) and each.in_features in widths and each.weight not in embeddings
+    }
 
 
 def _outside(settings: _GroupSettings, parameter: nn.Parameter) -> dict[str, Any]:
