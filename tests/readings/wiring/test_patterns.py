@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import leadline
 from leadline.readings.wiring.patterns import moved_axis
 from tests.readings.wiring.test_signs import SAMPLES, WIDTH, mlp, severities
 from tests.support.wiring import Function
@@ -281,3 +282,21 @@ def test_a_decoder_that_gets_nothing_but_noise_reads_no_input():
     model = Function(forward, encode=mlp(WIDTH, 4), decode=mlp(4, WIDTH))
     found = severities(model, torch.randn(SAMPLES, WIDTH), torch.randn(SAMPLES, WIDTH), loss)
     assert found["idle-input"] == "warning"
+
+
+@pytest.mark.parametrize(("samples", "heads", "width"), [(8, 4, 32), (4, 4, 16), (6, 2, 12), (16, 2, 32)])
+def test_attention_of_torch_scrambles_nothing_at_any_length(samples, heads, width):
+    class Attended(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+            self.head = nn.Linear(width, 3)
+
+        def forward(self, x):
+            return self.head(self.attention(x, x, x)[0].mean(1))
+
+    torch.manual_seed(0)
+    report = leadline.check(
+        Attended(), torch.randn(samples, 12, width), torch.randint(3, (samples,)), F.cross_entropy
+    )
+    assert "scrambled-axes" not in {each.name for each in report.findings if each.severity != "info"}

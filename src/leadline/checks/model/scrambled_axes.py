@@ -32,8 +32,8 @@ def scrambled_axes(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Lengths may be equal by chance, and relative positions are shifted by such views on purpose: where a column is added
-    before the view, or all that follows selects from it, nothing is said. Frames that are joined to longer ones, such
-    as $(16, 4)$ to $(4, 16)$, are not reported either.
+    before the view, all that follows selects from it, or axes were moved right before they are joined, nothing is said.
+    Frames that are joined to longer ones, such as $(16, 4)$ to $(4, 16)$, are not reported either.
 
     ## References
     PyTorch documentation, `torch.Tensor.view` (the condition on strides) and `torch.permute`.

@@ -43,9 +43,12 @@ def read_moved_axes(trace: Trace) -> Iterator[MovedAxis]:
         is_shift = (maker is not None and maker.name in ("cat", "pad")) or (
             bool(following) and all(each.kind == "select" for each in following)
         )
+        # Heads are moved beside their features and joined to them; the batch times the heads may be as many by chance.
+        is_joined = maker is not None and maker.kind in LAYOUT_KINDS and len(after.shape) < len(before.shape)
         is_constant = before.forward is not None and before.forward.var == 0
         is_compared = _is_compared(after.id, readers)
-        axis = None if is_shift or is_constant else moved_axis(before.shape, after.shape)
+        is_meant = is_shift or is_joined or is_constant
+        axis = None if is_meant else moved_axis(before.shape, after.shape)
         if axis is None and is_compared and maker is not None and maker.name in CONVOLUTIONS:
             axis = _torn_channels(before.shape, after.shape)
         if axis is not None:
