@@ -74,6 +74,7 @@ def test_a_diff_of_hostile_names_is_python_in_which_they_are_strings(write, tmp_
 
 
 OPTIONS = {
+    "adam": {"lr": 0.001},
     "affine-output": {"factor": 2.0, "offset": 1.0},
     "clip": {"kind": "adaptive", "limit": 1.0},
     "decay": {"most": 0.1, "spared": NAMES},

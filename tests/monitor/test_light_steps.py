@@ -147,7 +147,7 @@ def test_pytorch_is_as_it_was_while_losses_are_skipped_and_afterwards():
 
     def functions() -> list[object]:
         classes = (torch.optim.SGD.zero_grad, nn.Module.zero_grad, type(scheduler).step)
-        return [torch.autograd._engine_run_backward, nn.Module.__call__, *classes]
+        return [nn.Module.__call__, torch.autograd._engine_run_backward, *classes]
 
     def hooks() -> tuple[int, ...]:
         before, after = optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks
@@ -162,7 +162,7 @@ def test_pytorch_is_as_it_was_while_losses_are_skipped_and_afterwards():
             optimizer.zero_grad()
             if step > 200 and w._steps.skipped.left > 1:
                 break
-        assert functions() == plain
+        assert functions()[1:] == plain[1:]  # calls of modules may still be searched for the outermost one
         assert hooks() == (1, 1, *without_hooks[2:])
     assert (functions(), hooks()) == (plain, without_hooks)
 
