@@ -7,7 +7,9 @@ import os
 import resource
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from multiprocessing.connection import Connection
+from queue import Queue
 
 from benchmarks.zoo.architecture import Architecture
 from benchmarks.zoo.measure import Cell, measure, set_up_process
@@ -27,14 +29,29 @@ MAX_MEASUREMENTS_PER_PROCESS = 40
 WARM_UP_ARCHITECTURE = "torch/lstm"
 
 
-def measure_all(names: Iterable[str], measurement: Measurement = measure) -> Iterator[tuple[str, Cell]]:
-    """Yield the cell of each architecture in order, as soon as it is measured."""
-    worker = WorkerProcess(measurement)
+def measure_all(
+    names: Iterable[str], measurement: Measurement = measure, workers: int = 1
+) -> Iterator[tuple[str, Cell]]:
+    """Yield the cell of each architecture as soon as it is measured, by so many child processes at a time."""
+    idle: Queue[WorkerProcess] = Queue()
+    for _ in range(workers):
+        idle.put(WorkerProcess(measurement))
+
+    def measure_one(name: str) -> tuple[str, Cell]:
+        worker = idle.get()
+        try:
+            return name, worker.measure(name)
+        finally:
+            idle.put(worker)
+
+    pool = ThreadPoolExecutor(workers)
     try:
-        for name in names:
-            yield name, worker.measure(name)
+        for each in as_completed([pool.submit(measure_one, name) for name in names]):
+            yield each.result()
     finally:
-        worker.stop()
+        pool.shutdown(cancel_futures=True)
+        while not idle.empty():
+            idle.get().stop()
 
 
 class WorkerProcess:
