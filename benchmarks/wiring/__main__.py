@@ -37,7 +37,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--only", default="", metavar="TEXT", help="only names that contain this text")
     parser.add_argument(
         "--part",
-        choices=("calibration", "held-out", "second-set", "third-set", "fourth-set", "fifth-set"),
+        choices=(
+            "calibration",
+            "held-out",
+            "second-set",
+            "third-set",
+            "fourth-set",
+            "fifth-set",
+            "sixth-set",
+        ),
         default="calibration",
         help="default: calibration",
     )

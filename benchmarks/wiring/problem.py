@@ -12,7 +12,7 @@ import torch
 
 from leadline import Case
 
-Part = Literal["calibration", "held out", "second set", "third set", "fourth set", "fifth set"]
+Part = Literal["calibration", "held out", "second set", "third set", "fourth set", "fifth set", "sixth set"]
 Build = Callable[[str], Case]
 """Builds the program with the bug of this name; "" is the healthy twin."""
 
