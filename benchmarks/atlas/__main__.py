@@ -15,6 +15,7 @@ from benchmarks.atlas.problems import Problem, all_problems
 from benchmarks.atlas.truth import SEEDS
 from benchmarks.figures import accuracy
 from benchmarks.result_files import ROOT, fill_file, load, save
+from leadline.runner.program import DEFAULT_BATCHES
 
 TRUTH, ANSWERS, ONE_BATCH_ANSWERS, REPAIRS = "atlas_truth", "atlas", "atlas_one_batch", "atlas_repair"
 PAGE = ROOT / "docs" / "lab-notes" / "atlas.md"
@@ -57,12 +58,12 @@ def run_truth(options: argparse.Namespace) -> None:
 
 
 def run_checks(options: argparse.Namespace) -> None:
-    """Ask about every chosen problem, with four batches or with one, which users have more often."""
-    results, batches = (ONE_BATCH_ANSWERS, 1) if options.one_batch else (ANSWERS, 4)
+    """Ask about the chosen problems that were trained, with the batches that a program is checked with, or with one."""
+    results, batches = (ONE_BATCH_ANSWERS, 1) if options.one_batch else (ANSWERS, DEFAULT_BATCHES)
     if options.again:
         _forget(results, options)
-    cases = load(results)["cases"]
-    names = [each.name for each in _chosen(options) if each.name not in cases]
+    cases, trained = load(results)["cases"], load(TRUTH)["cases"]
+    names = [each.name for each in _chosen(options) if each.name in trained and each.name not in cases]
     _fill(results, check, [(name, batches) for name in names], options)
 
 
@@ -103,7 +104,7 @@ def show_misses(options: argparse.Namespace) -> None:
 
 
 def show_scores(options: argparse.Namespace) -> None:
-    for title, answers in (("four batches", ANSWERS), ("one batch", ONE_BATCH_ANSWERS)):
+    for title, answers in ((f"{DEFAULT_BATCHES} batches", ANSWERS), ("one batch", ONE_BATCH_ANSWERS)):
         print(f"== {title}\n{scores.summary(scores.rows(load(TRUTH), load(answers)))}")
     for half in ("calibration", "held out"):
         print(f"repairs, {half}: {scores.repair_score(load(TRUTH), load(REPAIRS), half)}")

@@ -12,7 +12,7 @@ from leadline.checks._probability import quantities
 from leadline.records import Rehearsal
 
 
-def ask(problem: Problem, batches: int = 4) -> dict[str, Any]:
+def ask(problem: Problem, batches: int) -> dict[str, Any]:
     """Check the problem as a user would: model, batch, loss and optimizer, and further batches if there are any."""
     began = time.process_time()
     try:

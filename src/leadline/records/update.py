@@ -228,6 +228,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """Before the first step and after each step, each on the batch whose turn it is; the last may be NaN."""
     constant: float | None = None
     """$L_c$; None if it cannot be derived from the targets."""
+    fresh: float | None = None
+    """Where $L_c$ is not known, the loss of the network with new weights, as torch's own initializers make them."""
     floor: float = 0.0
     """$L_f$."""
     starts: tuple[float, ...] = ()
@@ -263,7 +265,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def to_beat(self) -> float:
         """$L_s$; where it is known, no more than the first loss of the network with new weights."""
-        known = [self.first] if self.constant is None else [self.first, self.constant]
+        known = [each for each in (self.first, self.constant, self.fresh) if each is not None]
         fresh = [run.losses[0] for run in self.references if run.is_reset]
         return min(*known, *filter(math.isfinite, fresh), math.inf)
 

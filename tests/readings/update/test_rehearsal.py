@@ -417,3 +417,57 @@ class RefusesGradient(nn.Module):
         if self.inner[0].weight.requires_grad:
             raise RuntimeError("the first layer must stay frozen")
         return self.inner(x)
+
+
+class Denoiser(nn.Module):
+    """Returns its own loss with noise inside, so that nothing says what a constant output would reach."""
+
+    def __init__(self, weight_scale: float) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+        with torch.no_grad():
+            for each in self.parameters():
+                each *= weight_scale
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        noise = torch.randn_like(x)
+        return ((self.layers(x + noise) - noise) ** 2).mean()
+
+
+def denoiser_case(weight_scale: float) -> Case:
+    torch.manual_seed(0)
+    model = Denoiser(weight_scale)
+    return Case(model, torch.randn(64, 8), optimizer=torch.optim.Adam(model.parameters(), lr=1e-2))
+
+
+def test_a_loss_that_falls_but_stays_above_that_of_new_weights_is_not_learning():
+    rehearsal = rehearsed(denoiser_case(weight_scale=100))
+    assert rehearsal.constant is None
+    assert rehearsal.last < rehearsal.first / 2  # to a judge who only compares with the first loss, it learns
+    assert rehearsal.to_beat < rehearsal.last
+    assert not rehearsal.learned
+
+
+def test_usual_weights_have_to_beat_about_their_own_first_loss():
+    rehearsal = rehearsed(denoiser_case(weight_scale=1))
+    assert rehearsal.to_beat == pytest.approx(rehearsal.first, rel=0.2)
+    assert rehearsal.learned
+
+
+def test_trying_new_weights_leaves_the_users_weights_alone():
+    case = denoiser_case(weight_scale=100)
+    before = footprint(case)
+    rehearsed(case)
+    assert differences(before, footprint(case)) == []
+
+
+def test_a_loss_that_refuses_new_weights_is_compared_with_the_first_one():
+    def refuse(module: nn.Module, inputs: Any) -> None:
+        if not case.model.layers[0].weight.abs().max() > 1:
+            raise ValueError("these are not the weights of this experiment")
+
+    case = denoiser_case(weight_scale=100)
+    case.model.register_forward_pre_hook(refuse)
+    rehearsal = rehearsed(case)
+    assert rehearsal.fresh is None
+    assert rehearsal.to_beat == rehearsal.first

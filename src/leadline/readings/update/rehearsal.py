@@ -172,7 +172,26 @@ def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: Rehears
     if constant is None and case.loss is not None:
         constant = fitted_constant_loss(case.loss, [(_output(probe, each), each[1]) for each in trained])
     starts = tuple([each() for each in evaluations]) if len(trained) > 1 else ()
-    return Rehearsal(losses=(), constant=constant, floor=floor, starts=starts, is_split=batches.is_split)
+    fresh = _loss_of_new_weights(probe, evaluations) if constant is None else None
+    return Rehearsal(
+        losses=(), constant=constant, fresh=fresh, floor=floor, starts=starts, is_split=batches.is_split
+    )
+
+
+def _loss_of_new_weights(probe: StepProbe, evaluations: Sequence[Callable[[], float]]) -> float | None:
+    """The loss of the network if torch's own initializers had made its weights; None if it has none or cannot run.
+
+    Where the targets do not say what a constant output would reach, it tells a high first loss from a usual one.
+    """
+    try:
+        with torch.no_grad():
+            reset_parameters(probe.model, seed=0)
+        losses = [each() for each in evaluations]
+    except Exception:  # new weights may break what the user's code asserts; the user's training is not concerned
+        return None
+    finally:
+        probe.guard.rewind_step()
+    return sum(losses) / len(losses) if all(map(math.isfinite, losses)) else None
 
 
 def _train(
