@@ -118,19 +118,6 @@ def test_a_sum_is_to_blame_where_it_makes_the_steps_too_long(optimizer: str, lr:
     assert severities(model, x, y, nn.MSELoss(reduction="sum"), step)["summed-loss"] == expected
 
 
-@pytest.mark.parametrize("is_trained", [True, False])
-def test_a_head_on_features_that_no_optimizer_holds_needs_trained_features(is_trained: bool):
-    body = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(64, 64), nn.ReLU())))
-    if is_trained:  # a direction that no initializer draws
-        with torch.no_grad():
-            for layer in body[::2]:
-                layer.weight += 0.5 * torch.outer(torch.randn(64), torch.randn(64))
-    model = nn.Sequential(body, nn.Linear(64, 1))
-    x = torch.randn(32, 64)
-    found = severities(model, x, x[:, :1].sin(), F.mse_loss, torch.optim.Adam(model[1].parameters()))
-    assert found["forgotten-parameters"] == ("info" if is_trained else "warning")
-
-
 @pytest.mark.parametrize("is_read", [True, False])
 def test_a_model_that_reads_no_input_answers_the_same_to_all(is_read: bool):
     layers = mlp(WIDTH, 1)
