@@ -154,6 +154,8 @@ class RepeatedModule(msgspec.Struct, frozen=True, kw_only=True):
     parameters: int
     is_chained: bool
     """The result of one call is the input of the next."""
+    is_listed: bool = True
+    """Its names are entries of a container, not attributes of a module."""
 
 
 class UnwrittenTensor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -331,6 +331,8 @@ class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """Loss ops that the loss depends on, and nothing trainable goes into."""
     mode_dependent: tuple[str, ...] = ()
     """Modules that drop units or use batch statistics in training mode, and not in eval mode."""
+    idle_norms: tuple[str, ...] = ()
+    """Batch norms that use running statistics which nothing has updated: they neither center nor scale."""
 
     @property
     def has_gates(self) -> bool:

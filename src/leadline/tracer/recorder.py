@@ -209,7 +209,7 @@ class Recorder(TorchFunctionMode):
                 )
             )
         if op := self._record(plan, values, outputs, written):
-            op.cut = None if _reads_shapes(plan) else _cut_kind(tensors, outputs)
+            op.cut = None if _reads_shapes(plan) else _cut_kind(tensors, outputs, is_in_place=bool(written))
             op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
             if plan.kind == "attention" and not self.unmeasured:
                 self.table.entries[op.outputs[0]].attended = attention.measure_attention(*args, **kwargs)
@@ -469,10 +469,13 @@ def _reads_shapes(plan: OpPlan) -> bool:
     return row is not None and row.reads_shapes
 
 
-def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> CutKind | None:
-    """Return how a call ends the graph; None if it does not, or if there was none before it."""
+def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, is_in_place: bool) -> CutKind | None:
+    """Return how a call ends the graph; None if it does not, or if there was none before it.
+
+    A new leaf (`torch.tensor(scores, requires_grad=True)`) begins a graph of its own, so it ends that of its inputs.
+    """
     for each in outputs:  # plain loops: this runs for every op
-        if each.requires_grad:
+        if each.requires_grad and (is_in_place or each.grad_fn is not None):
             return None
     for each in inputs:
         if each.requires_grad:

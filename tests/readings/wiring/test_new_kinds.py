@@ -265,9 +265,14 @@ def test_a_trained_first_layer_may_be_kept_as_it_is():
     assert "forgotten-parameters" not in severities(head_and_front(front))
 
 
-def test_a_larger_front_may_be_a_backbone():
+@pytest.mark.parametrize("is_trained", [True, False])
+def test_a_larger_front_may_be_a_backbone_if_it_was_trained(is_trained: bool):
     front = nn.Sequential(*(nn.Linear(32, 32) for _ in range(3)), nn.Linear(32, 64))
-    assert "forgotten-parameters" not in severities(head_and_front(front))
+    if is_trained:
+        with torch.no_grad():
+            for layer in front:
+                layer.weight *= torch.linspace(0.1, 3.0, len(layer.weight))[:, None]
+    assert ("forgotten-parameters" not in severities(head_and_front(front))) == is_trained
 
 
 # A draw whose mean and deviation learn.

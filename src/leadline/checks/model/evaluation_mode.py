@@ -1,4 +1,4 @@
-"""D918: the model is trained in eval mode."""
+"""D918: the model, or some of its batch norms, is trained in eval mode."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ def evaluation_mode(profile: Profile) -> Iterator[Symptom]:
     r"""The model is in eval mode although it has layers that train differently.
 
     ## What it measures
-    Whether `model.training` is False while an optimizer is given, and dropout or batch norm ran in eval mode.
+    Whether `model.training` is False while an optimizer is given, and dropout or batch norm ran in eval mode. If the
+    model is in training mode, whether batch norms use running statistics that are still those of a new layer.
 
     ## Why it hurts
     Dropout does not regularize, and batch norm uses running statistics that never change: at the start these are 0 and
     1, so the network trains without normalization.
 
     ## When it is wrong
-    Fine-tuning with frozen batch statistics keeps batch norm in eval mode on purpose; then only those layers are, and
-    the model itself is in training mode. Models loaded with `from_pretrained` start in eval mode; trainers switch them.
+    Fine-tuning with frozen batch statistics keeps batch norm in eval mode on purpose; then only those layers are, the
+    model itself is in training mode, and the statistics are those of the pretraining. Models loaded with
+    `from_pretrained` start in eval mode; trainers switch them.
 
     ## References
     PyTorch documentation, `torch.nn.Module.train`.
@@ -49,4 +51,13 @@ def evaluation_mode(profile: Profile) -> Iterator[Symptom]:
             f"not train: {first_names(ledger.mode_dependent)}",
             action="Call `model.train()` before training (and before the check).",
             evidence={"layers": float(len(ledger.mode_dependent))},
+        )
+    elif ledger is not None and ledger.optimizers and profile.training and ledger.idle_norms:
+        yield Symptom(
+            severity="warning",
+            where=ledger.idle_norms[0],
+            message=f"{len(ledger.idle_norms)} batch norms normalize by a mean of 0 and a variance of 1, because they "
+            f"are in eval mode and have seen no batch: {first_names(ledger.idle_norms)}",
+            action="Call `train()` on them, or load trained statistics before you freeze them.",
+            evidence={"layers": float(len(ledger.idle_norms))},
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._ranges import first_names
 from leadline.checks._wiring_examples import learner, ledger_with
-from leadline.records import LedgerRow, Profile
+from leadline.records import LedgerRow, NetworkParts, Profile
 
 
 @check(
@@ -30,9 +30,10 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
     ## When it is wrong
     Training only the last layers of a pretrained network is a method: tensors before everything that is trained, which
     feed something that is trained, are a note if they hold at least half of the matrices, or show that they were
-    trained. A first layer with the values of an initializer is no such thing, and neither are tensors that an optimizer
-    misses while it holds frozen ones: it was built before an adapter was added. Two networks with an optimizer each (a
-    GAN) are checked with both optimizers in a list.
+    trained. It is a warning if no matrix of the network shows that: a head on random features is no such method. A
+    first layer with the values of an initializer is none either, and neither are tensors that an optimizer misses while
+    it holds frozen ones: it was built before an adapter was added. Two networks with an optimizer each (a GAN) are
+    checked with both optimizers in a list.
 
     ## References
     PyTorch documentation, `torch.optim` (constructing an optimizer after moving or changing the model).
@@ -44,18 +45,18 @@ def forgotten_parameters(profile: Profile) -> Iterator[Symptom]:
         row for row in ledger.rows if row.trainable and row.gradient == "finite" and row.in_optimizer == 0
     ]
     if missing:
-        yield _missing(missing, ledger.rows, profile.parts.trained_names if profile.parts else ())
+        yield _missing(missing, ledger.rows, profile.parts or NetworkParts())
 
 
-def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow], trained: Collection[str]) -> Symptom:
+def _missing(missing: Sequence[LedgerRow], rows: Sequence[LedgerRow], parts: NetworkParts) -> Symptom:
     order = {row.name: index for index, row in enumerate(rows)}
     held = [row for row in rows if row.in_optimizer and row.trainable and row.gradient == "finite"]
     is_front = bool(held) and all(row.is_front and order[row.name] < order[held[0].name] for row in missing)
     is_most = len(_matrices(missing)) >= len(_matrices(held))
     holds_frozen = any(row.in_optimizer and not row.trainable for row in rows)
-    is_frozen_front = (
-        is_front and not holds_frozen and (is_most or any(row.name in trained for row in missing))
-    )
+    shows_training = any(row.name in parts.trained_names for row in missing)
+    is_random = parts.trained == 0 and not parts.trained_names
+    is_frozen_front = is_front and not holds_frozen and not is_random and (is_most or shows_training)
     share = sum(row.count for row in missing) / max(sum(row.count for row in rows if row.trainable), 1)
     return Symptom(
         severity="info" if is_frozen_front else "error" if not held else "warning",

@@ -9,13 +9,7 @@ from leadline.checks._ranges import first_names
 from leadline.checks._wiring_examples import with_parts
 from leadline.records import FrozenWeights, Profile
 
-# Heuristic: below one half, the network is mostly what it learns.
-MIN_FROZEN_SHARE = 0.5
-
-
-def _example(share: float) -> Profile:
-    weights = FrozenWeights(names=("backbone.0.weight",), count=4096, share=share, feeds_learning=True)
-    return with_parts(frozen=weights)
+EXAMPLE = FrozenWeights(names=("backbone.0.weight",), count=4096, share=0.9, feeds_learning=True)
 
 
 @check(
@@ -23,17 +17,17 @@ def _example(share: float) -> Profile:
     name="frozen-random-weights",
     since="0.1.0",
     explains=("B208",),
-    sick=_example(0.9),
-    healthy=_example(0.1),
+    sick=with_parts(frozen=EXAMPLE),
+    healthy=with_parts(frozen=None),
 )
 def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
-    r"""Most of the network is frozen, and what is frozen is random: no pretrained weights were loaded.
+    r"""Weights are frozen, and they are random: no pretrained ones were loaded.
 
     ## What it measures
     Whether the entries of frozen matrices are independent, as an initializer leaves them: the mean squares of rows and
     columns scatter no more than chance, no singular value stands out from those of a random matrix, and the tails are
-    those of a normal or uniform distribution. Fires if such matrices hold at least half of all parameters. The message
-    says whether something that learns reads their result (a head on a backbone, a frozen block) while nothing that
+    those of a normal or uniform distribution. The message says which part of all parameters such matrices hold, and
+    whether something that learns reads their result (a head on a backbone, a frozen block) while nothing that
     learns is between or beside them, as adapters are.
 
     ## Why it hurts
@@ -51,7 +45,7 @@ def frozen_random_weights(profile: Profile) -> Iterator[Symptom]:
     weights); Marchenko and Pastur, 1967.
     """
     frozen = profile.parts.frozen if profile.parts else None
-    if frozen is None or frozen.share < MIN_FROZEN_SHARE or not profile.backward_ran:
+    if frozen is None or not profile.backward_ran:
         return
     yield Symptom(
         severity="info",

@@ -34,7 +34,8 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
 
     ## When it is wrong
     Optional arguments may be given and not used. An unused input is therefore only a note, and so is a constant one as
-    long as another input varies.
+    long as another input varies. If no input is used, it is a warning: then all answers are the same, unless the model
+    draws random numbers.
 
     ## References
     Karpathy, "A Recipe for Training Neural Networks", 2019 (verify that the network trains on real inputs).
@@ -85,7 +86,16 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
                 evidence={"columns_changed": float(lone.last - lone.first + 1)},
             )
     unused = [each for each in inputs if not each.used and not each.constant]
-    if unused and used:
+    if unused and not used:
+        yield Symptom(
+            severity="warning",
+            where=unused[0].name,
+            message=f"no prediction depends on any input: {first_names([each.name for each in unused])} "
+            f"{'is' if len(unused) == 1 else 'are'} not read",
+            action="Look for the line in `forward` that replaces the input, and use what the data loader gives.",
+            evidence={"unused_inputs": float(len(unused))},
+        )
+    elif unused:
         yield Symptom(
             severity="info",
             where=unused[0].name,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from leadline.checks._check import Symptom, check, in_op
 from leadline.checks._wiring_examples import asked
-from leadline.records import MovedAxis, Profile, Question
+from leadline.records import Dependence, MovedAxis, Profile, Question
 
 # Heuristic: the own share of a target may be small in a contrastive loss, where all samples count for all others.
 MIN_FOREIGN_GRADIENT = 0.05
@@ -61,7 +61,7 @@ def mixed_targets(profile: Profile) -> Iterator[Symptom]:
     shapes = None
     if broadcast is not None:
         shapes = f"{broadcast.outputs} against {broadcast.targets}"
-    elif _is_broadcast(question):
+    elif _is_broadcast(question) or _is_table(question, profile.dependence):
         shapes = f"{question.predictions} against {question.targets}"
     foreign = question.foreign_gradient or 0.0
     if shapes is None and question.has_permuted_targets and not _mixes_samples(profile):
@@ -141,6 +141,16 @@ def _is_broadcast(question: Question) -> bool:
     ):  # each prediction meets several targets, such as (N,) against (N, N)
         return True
     return tuple(size for size in shape if size != 1) == tuple(size for size in targets if size != 1)
+
+
+def _is_table(question: Question, dependence: Dependence | None) -> bool:
+    """Whether the loss op got a row and a column for each sample, and one target for each, as `scores[:, actions]` has.
+
+    Targets of shape (N,) then belong to the columns.
+    """
+    samples = dependence.samples if dependence else None
+    is_square = question.predictions == (samples, samples) and question.targets == (samples,)
+    return is_square and not _asks_for_classes(question)
 
 
 def _is_column(question: Question) -> bool:

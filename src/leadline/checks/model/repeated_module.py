@@ -1,4 +1,4 @@
-"""D927: one module object in several places of a list."""
+"""D927: one module object in several places."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ def repeated_module(profile: Profile) -> Iterator[Symptom]:
     r"""Several entries of a list of layers are the same object, so they share all their weights.
 
     ## What it measures
-    Entries of a `ModuleList`, `ModuleDict` or other container that are one object with parameters. It is a warning if
-    the entries run one after the other, and a note if they run side by side.
+    Entries of a `ModuleList`, `Sequential` or other container that are one object with parameters. It is a warning if
+    the entries run one after the other, and a note if they run side by side. Two attributes of a module that are one
+    object (`self.conv3 = self.conv2`) are a note if one use reads what the other computes.
 
     ## Why it hurts
     `nn.ModuleList([layer] * 6)` has the parameters of one layer, not of six. The stack computes a power of one layer,
@@ -45,11 +46,12 @@ def repeated_module(profile: Profile) -> Iterator[Symptom]:
     for module in profile.parts.repeated if profile.parts else ():
         first, count = module.paths[0], len(module.paths)
         kind = module.type.rpartition(".")[2]
+        places = f"entries of `{first.rpartition('.')[0]}`" if module.is_listed else "attributes"
         yield Symptom(
-            severity="warning" if module.is_chained else "info",
+            severity="warning" if module.is_chained and module.is_listed else "info",
             where=first,
-            message=f"{count} entries of `{first.rpartition('.')[0]}` are one {kind} with {module.parameters} "
-            f"parameters, not {count}: {first} ... {module.paths[-1]}",
-            action=f"Build each entry anew, for example `nn.ModuleList([{kind}(...) for _ in range({count})])`.",
+            message=f"{count} {places} are one {kind} with {module.parameters} parameters, not {count}: "
+            f"{first} ... {module.paths[-1]}",
+            action=f"Build each of them anew, for example `nn.ModuleList([{kind}(...) for _ in range({count})])`.",
             evidence={"entries": float(count), "parameters": float(module.parameters)},
         )

@@ -25,7 +25,7 @@ from leadline.readings.wiring.batch import (
     redraw_samples,
     why_no_sample_axis,
 )
-from leadline.readings.wiring.input_uses import read_input_uses
+from leadline.readings.wiring.input_uses import looked_up_inputs, read_input_uses
 from leadline.readings.wiring.offsets import count_declared_padding, counted_positions
 from leadline.readings.wiring.output_changes import (
     change_where,
@@ -174,19 +174,18 @@ class _Probes(ProbePasses):
             others={id(each): each for each in (*(each.tensor for each in layout.tensors), *targets)},
             samples=samples,
         )
-        square = next((each for each in layout.tensors if _is_square(each.tensor, samples)), None)
-        if square is None or len(layout.tensors) == 1:
+        squares = [each for each in layout.tensors if _is_square(each.tensor, samples)]
+        has_words = not looked_up_inputs(self.trace).isdisjoint(each.name for each in squares)
+        if not squares or has_words or len(layout.tensors) == 1:
             may_be_sequence = layout.positions is None and all(
                 len(use.shape) <= 2 for use in self.uses if use.visible
             )
             # The first row of one causal sequence never changes unless it is changed itself, so it stays at first.
             self.perturbations.append(self._perturb_twice(every, layout, 1 if may_be_sequence else 0))
             return
-        if samples < 3:
-            raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
-        fewer = self._without_last_sample(every, axis)
+        fewer = self._without_last_sample(every, axis) if samples > 2 else None
         if fewer is None:
-            raise NotProbedError(CONNECTED_SAMPLES.format(square.name))
+            raise NotProbedError(CONNECTED_SAMPLES.format(squares[0].name))
         self.perturbations.append(self._perturb_twice(fewer, layout, 0))
 
     def _without_last_sample(self, every: SampleBatch, axis: int) -> SampleBatch | None:

@@ -29,6 +29,12 @@ def read_input_uses(trace: Trace, inputs: Sequence[BatchTensor]) -> tuple[InputU
     return tuple(_use(trace, each, values.get(each.name), readers) for each in inputs)
 
 
+def looked_up_inputs(trace: Trace) -> set[str]:
+    """Names of the inputs that are indices of an embedding, such as words."""
+    indices = {value for op in trace.ops if op.kind == "embedding" for value in op.inputs}
+    return {value.name for value in trace.values if value.source == "input" and value.id in indices}
+
+
 def _use(
     trace: Trace, given: BatchTensor, value: Value | None, readers: Mapping[int, Sequence[Op]]
 ) -> InputUse:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
-from leadline.ops.arguments import argument
+from leadline.ops.arguments import argument, value_of
 from leadline.ops.table import LAYOUT_KINDS
 from leadline.readings.wiring.frozen import ops_with, outputs_of
 from leadline.readings.wiring.reached import (
@@ -19,7 +20,7 @@ from leadline.readings.wiring.reached import (
     siblings_of,
     site_of,
 )
-from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Trace, Update
+from leadline.records import DepthBlock, Module, Op, Optimizer, Parameter, Stats, Trace, Update
 from leadline.records.wiring import (
     FlatCause,
     FlatStep,
@@ -38,6 +39,8 @@ REARRANGING_KINDS = frozenset({"layout", "cast", "select", "join"})
 BIASED_KINDS = frozenset({"weight", "recurrent", "bias"})
 # Kinds of ops that add up the terms of a loss, with their weights.
 SUMMING_KINDS = LAYOUT_KINDS | {"add", "bias", "scale"}
+# Cited: the signature of torch.nn.functional.batch_norm; names and positions of the running statistics.
+RUNNING_STATISTICS = (("running_mean", 1), ("running_var", 2))
 
 
 def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | None) -> Ledger:
@@ -71,6 +74,7 @@ def read_ledger(trace: Trace, blocks: Sequence[DepthBlock], update: Update | Non
         flat=tuple(_flat_steps(trace, rows)),
         constant_terms=tuple(_constant_terms(trace, needed)),
         mode_dependent=tuple(each.path for each in trace.modules if each.mode_dependent and each.calls),
+        idle_norms=tuple(_idle_norms(trace)),
     )
 
 
@@ -203,10 +207,15 @@ def _with_reason(row: LedgerRow, parameter: Parameter) -> LedgerRow:
 
 
 def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:
+    """Trainable leaves outside the model that the loss has a gradient for.
+
+    Those behind a cut are not meant to learn, such as a target network whose result is detached.
+    """
+    learned = needed_ops(trace, through_cuts=False)
     readers: dict[int, Op] = {}
-    for op in trace.ops:
-        for value in op.inputs:
-            readers.setdefault(value, op)
+    for index in sorted(learned):
+        for value in trace.ops[index].inputs:
+            readers.setdefault(value, trace.ops[index])
     for leaf in trace.unregistered:
         if leaf.value in readers:
             yield UnregisteredTensor(
@@ -214,6 +223,21 @@ def _unregistered(trace: Trace) -> Iterator[UnregisteredTensor]:
                 site=site_of(readers[leaf.value]),
                 in_optimizer=leaf.in_optimizer,
             )
+
+
+def _idle_norms(trace: Trace) -> Iterator[str]:
+    """Batch norms that divide by the running statistics they were built with: mean 0 and variance 1."""
+    for op in trace.ops:
+        if op.name != "batch_norm" or argument(op, "training", 5, default=False):
+            continue
+        mean, variance = (_stats_of(trace, argument(op, *each)) for each in RUNNING_STATISTICS)
+        if mean and variance and mean.abs_max == 0 and variance.mean == 1 and variance.ms == 1:
+            yield op.module
+
+
+def _stats_of(trace: Trace, recorded: Any) -> Stats | None:
+    value = value_of(recorded)
+    return None if value is None else trace.values[value].forward
 
 
 def _own_parameters(trace: Trace) -> dict[str, list[Parameter]]:

@@ -18,6 +18,8 @@ from leadline.records.wiring import OpSite
 
 # Cited: IEEE 754 (and bfloat16): bits of the significand, including the implicit one.
 SIGNIFICAND_BITS = {"bfloat16": 8, "float16": 11, "float32": 24}
+# The type of a list of layers that can be called.
+SEQUENTIAL = "torch.nn.modules.container.Sequential"
 # Heuristic: radians; one sixth of a period, so that neighbors fall on unrelated points of the wave.
 MAX_ANGLE_SPACING = 1.0
 
@@ -55,17 +57,23 @@ def _rounded_angles(trace: Trace) -> Iterator[RoundedAngle]:
 
 
 def _repeated_modules(trace: Trace) -> Iterator[RepeatedModule]:
-    """Module objects with parameters that are listed several times in one container, as in `[layer] * 6`."""
-    containers = {each.path for each in trace.modules if each.container}
+    """Module objects with parameters that have several names in one place, as in `[layer] * 6` or `conv3 = conv2`.
+
+    Names of attributes count only if one use reads what another computes: a shared head may have a name for each task.
+    """
+    containers = {each.path for each in trace.modules if each.container or each.type == SEQUENTIAL}
     for module in trace.modules:
         parent = module.path.rpartition(".")[0]
-        if parent not in containers:
-            continue
+        is_listed = parent in containers
         paths = [path for path in (module.path, *module.aliases) if path.rpartition(".")[0] == parent]
         count = sum(each.count for each in trace.parameters if each.name.startswith(f"{module.path}."))
-        if len(paths) > 1 and count:
+        if len(paths) > 1 and count and (is_listed or _is_chained(trace, module)):
             yield RepeatedModule(
-                paths=tuple(paths), type=module.type, parameters=count, is_chained=_is_chained(trace, module)
+                paths=tuple(paths),
+                type=module.type,
+                parameters=count,
+                is_chained=_is_chained(trace, module),
+                is_listed=is_listed,
             )
 
 

@@ -11,14 +11,21 @@ from leadline.records.wiring import DiscardedResult, OpSite
 from leadline.tracer.cuts import values_after
 
 
-def needed_ops(trace: Trace, values: Iterable[int | None] | None = None) -> set[int]:
-    """The ops that these values, by default the loss, depend on, whether or not a gradient flows through them."""
+def needed_ops(
+    trace: Trace, values: Iterable[int | None] | None = None, *, through_cuts: bool = True
+) -> set[int]:
+    """The ops that these values, by default the loss, depend on.
+
+    Without `through_cuts` only those are returned that a gradient flows through.
+    """
     values = (trace.loss_value,) if values is None else values
     writers = {value: op.index for op in trace.ops for value in op.outputs}
     pending, needed = [value for value in values if value is not None], set[int]()
     while pending:
         writer = writers.get(pending.pop())
-        if writer is not None and writer not in needed:
+        if writer is None or writer in needed:
+            continue
+        if through_cuts or trace.ops[writer].cut is None:
             needed.add(writer)
             pending += read_values(trace.ops[writer])
     return needed
