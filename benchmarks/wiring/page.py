@@ -36,8 +36,18 @@ def render(results: Results) -> str:
     )
 
 
-PARTS: tuple[Part, ...] = ("fifth set", "fourth set", "third set", "second set", "held out", "calibration")
-FRESH_PARTS: tuple[Part, ...] = PARTS[:4]
+PARTS: tuple[Part, ...] = (
+    "sixth set",
+    "fifth set",
+    "fourth set",
+    "third set",
+    "second set",
+    "held out",
+    "calibration",
+)
+SPLIT_PART: Part = "sixth set"
+"""The set of which only one half was looked at."""
+FRESH_PARTS: tuple[Part, ...] = PARTS[:5]
 """Sets whose first answers are kept, because they came before anything was changed by them."""
 
 
@@ -57,8 +67,18 @@ def _figures(found: list[Row], first: list[Row]) -> str:
             lines.append(
                 [f"{part}, first answers", *_counts(score(row for row in first if row.part == part))]
             )
+        if part == SPLIT_PART:
+            lines += [
+                [f"{part}, {name}", *_counts(score(row for row in rows if _is_unseen(row)))]
+                for name, rows in (("unseen half, first answers", first), ("unseen half", found))
+            ]
         lines.append([part, *_counts(score(row for row in found if row.part == part))])
     return table(header, lines)
+
+
+def _is_unseen(row: Row) -> bool:
+    """Whether it belongs to the half of the split set that nobody looked at while rules were changed."""
+    return row.part == SPLIT_PART and row.problem.half == "held out"
 
 
 def _counts(figures: Score) -> list[str]:

@@ -42,6 +42,11 @@ class Problem:
     part: Part
     """All bugs of a program and their twin are in the same part."""
 
+    @property
+    def half(self) -> Part:
+        """One of the two halves of its set, by its name."""
+        return _half(self.name)
+
     def case(self, bug: str = "") -> Case:
         """The program with this bug, from the same random numbers each time."""
         torch.manual_seed(zlib.crc32(self.name.encode()))
