@@ -60,7 +60,7 @@ def _step_line(probe: StepProbe) -> tuple[Callable[[float], float], float]:
     _, _, grads = probe.gradient()
     probe.step(None)
     deltas = sums.differences(probe.parameters, probe.start)
-    along = find_direction(probe, grads, deltas)
+    along = find_direction(probe, deltas, sum(sums.inner_products(grads, deltas)), grads)
 
     def loss_at(multiple: float) -> float:
         probe.move(along.deltas, multiple / along.factor)

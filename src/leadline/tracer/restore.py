@@ -7,7 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -46,6 +46,14 @@ class StateGuard:
     def rewind_step(self) -> None:
         """Restore parameters and optimizer."""
         self.snapshot.rewind_step()
+
+    def preserve_optimizer(self, tensors: Sequence[Tensor] | None = None) -> AbstractContextManager[None]:
+        """Restore the tensors of the optimizer's state on exit, or these of them; copies exist only meanwhile."""
+        return self.snapshot.optimizer.preserve_tensors(tensors)
+
+    def rewind_dicts(self, dicts: Sequence[dict[Any, Any]]) -> None:
+        """Let these dicts of the optimizer hold what they held, such as no state before the first step."""
+        self.snapshot.optimizer.restore_dicts(dicts)
 
     def values_of(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Copies of parameters as they were."""

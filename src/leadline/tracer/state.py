@@ -75,7 +75,7 @@ _MACHINERY = ("leadline", "logging", "threading", "torch._", "torch.distributed"
 
 
 class Snapshot:
-    """The values of everything reachable from what was added, in two groups.
+    """The values of everything reachable from what was added, in three groups.
 
     `rewind` puts back what a pass must not change, `restore` also what a step may change: parameters and optimizer.
     """
@@ -87,7 +87,7 @@ class Snapshot:
         self._outer_copies = KnownCopies({} if outer is None else outer.tensors)
         self._kept: dict[int, Any] = {}
         """Objects that were walked, by id; they are kept, so that no other object gets their id."""
-        self._fixed, self._moving = RestoreGroup(), RestoreGroup()
+        self._fixed, self._moving, self.optimizer = RestoreGroup(), RestoreGroup(), RestoreGroup()
         self._group = self._fixed
         self._walked = self._copied = 0
         self._unrestored: defaultdict[str, list[str]] = defaultdict(list)
@@ -114,7 +114,7 @@ class Snapshot:
         """Walk what a step may change; without values, tensors in it are not copied."""
         for item in items:
             self._kept.pop(id(item), None)
-        self._group, self._has_values, self._counts_bytes = self._moving, has_values, False
+        self._group, self._has_values, self._counts_bytes = self.optimizer, has_values, False
         self._todo.extend((item, (None, name)) for item in items)
         self._walk()
         self._group, self._has_values = self._fixed, True
@@ -132,10 +132,11 @@ class Snapshot:
     def rewind_step(self) -> None:
         """Put back parameters and optimizer."""
         self._moving.restore()
+        self.optimizer.restore()
 
     def restore(self) -> None:
         """Put back everything."""
-        self._moving.restore()
+        self.rewind_step()
         self._fixed.restore()
 
     @property
@@ -227,11 +228,12 @@ class Snapshot:
     def _add_tensor(self, tensor: Tensor) -> None:
         if nn.parameter.is_lazy(tensor):
             return
-        state = capture_tensor(tensor, self._outer_copies.find, with_values=self._has_values)
+        is_parameter = id(tensor) in self.parameters
+        is_in_a_parameter = is_parameter or storage_of(tensor) in self._storages
+        state = capture_tensor(tensor, self._outer_copies.find, self._has_values or is_in_a_parameter)
         self.tensors[id(tensor)] = state
         self._kept[id(tensor)] = tensor
-        is_parameter = id(tensor) in self.parameters
-        group = self._moving if is_parameter or storage_of(tensor) in self._storages else self._group
+        group = self._moving if is_in_a_parameter else self._group
         group.tensors.append(state)
         if not is_parameter and state.is_leaf and state.requires_grad:
             state.grad = tensor.grad

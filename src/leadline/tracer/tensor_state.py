@@ -23,14 +23,29 @@ class TensorState:
     tensor: Tensor
     alias: Tensor
     """Shares memory, shape, strides and dtype with the tensor as they were."""
-    values: Tensor | None
-    """A copy of the values; None if they are not restored."""
-    storage_bytes: int | None
     requires_grad: bool
     is_leaf: bool
-    version: Any
+    values: Tensor | None = None
+    """A copy of the values; None if they are not restored."""
+    storage_bytes: int | None = None
+    version: Any = None
     grad: Tensor | None = None
     grad_values: Tensor | None = None
+
+    def copy_values(self, find_copy: Callable[[Tensor], Tensor | None] | None = None) -> None:
+        """Copy the values, so that `restore` puts them back; `find_copy` returns a copy if there is one already."""
+        tensor = self.tensor
+        if stats.unobservable(tensor):
+            return
+        known = None if find_copy is None else find_copy(tensor)
+        self.values = self.alias.clone() if known is None else known
+        if tensor.layout is torch.strided and not tensor.is_nested:
+            self.storage_bytes = self.alias.untyped_storage().nbytes()
+        self.version = None if tensor.is_inference() else _unsafe_preserve_version_counter(tensor)
+
+    def drop_values(self) -> None:
+        """Free the copy of the values."""
+        self.values = self.storage_bytes = self.version = None
 
     def restore(self) -> None:
         """Make the tensor what it was; what has not changed is not written."""
@@ -60,24 +75,15 @@ class TensorState:
 
 
 def capture_tensor(
-    tensor: Tensor, find_copy: Callable[[Tensor], Tensor | None] | None = None, *, with_values: bool = True
+    tensor: Tensor, find_copy: Callable[[Tensor], Tensor | None], has_values: bool
 ) -> TensorState:
-    """The state of a tensor; `find_copy` returns a copy of its values if there is one already."""
-    alias = tensor.detach()
-    values = None
-    if with_values and not stats.unobservable(tensor):
-        values = None if find_copy is None else find_copy(tensor)
-        values = alias.clone() if values is None else values
-    is_plain = values is not None and tensor.layout is torch.strided and not tensor.is_nested
-    return TensorState(
-        tensor=tensor,
-        alias=alias,
-        values=values,
-        storage_bytes=alias.untyped_storage().nbytes() if is_plain else None,
-        requires_grad=tensor.requires_grad,
-        is_leaf=tensor.is_leaf,
-        version=None if values is None or tensor.is_inference() else _unsafe_preserve_version_counter(tensor),
+    """The state of a tensor, with a copy of its values or without; see `TensorState.copy_values`."""
+    state = TensorState(
+        tensor=tensor, alias=tensor.detach(), requires_grad=tensor.requires_grad, is_leaf=tensor.is_leaf
     )
+    if has_values:
+        state.copy_values(find_copy)
+    return state
 
 
 class KnownCopies:

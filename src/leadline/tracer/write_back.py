@@ -6,7 +6,7 @@ import random
 import types
 import warnings
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import is_
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.tensor_state import TensorState
 
 Restore = Callable[[], object]
@@ -31,18 +32,54 @@ class RestoreGroup:
 
     def restore(self) -> None:
         """Put back everything; one object that cannot be written does not keep the others from it."""
-        for item, keys, values in self.dicts:
-            if not _holds(item, keys, values):
-                _try(_refill, item, keys, values)
+        _restore_dicts(self.dicts)
         for item in self.empty:
             if item:
                 _try(item.clear)
-        for state in self.tensors:
-            _try(state.restore)
+        _restore_tensors(self.tensors)
         for state in self.gradients:
             _try(state.restore_gradient)
         for restore in self.others:
             _try(restore)
+
+    @atomic_contextmanager
+    def preserve_tensors(self, tensors: Iterable[Tensor] | None = None) -> Iterator[None]:
+        """Put back the values of tensors that were not copied: of all, or of these if the code writes no others.
+
+        Copies exist only meanwhile. They are freed when everything is as it was, so that `restore` can finish the work
+        of an exit that is interrupted.
+        """
+        wanted = None if tensors is None else {id(each) for each in tensors}
+        states = [each for each in self.tensors if each.values is None]
+        if wanted is not None:
+            states = [each for each in states if id(each.tensor) in wanted]
+        try:
+            for state in states:
+                state.copy_values()
+            yield
+        finally:
+            _restore_tensors(states)
+            for state in states:
+                state.drop_values()
+
+    def restore_dicts(self, dicts: Iterable[dict[Any, Any]]) -> None:
+        """Put back what these dicts held, as far as they are known."""
+        wanted = {id(each): each for each in dicts}
+        _restore_dicts(each for each in self.dicts if id(each[0]) in wanted)
+        for item in self.empty:
+            if id(item) in wanted and item:
+                _try(item.clear)
+
+
+def _restore_dicts(states: Iterable[tuple[dict[Any, Any], list[Any], list[Any]]]) -> None:
+    for item, keys, values in states:
+        if not _holds(item, keys, values):
+            _try(_refill, item, keys, values)
+
+
+def _restore_tensors(states: Iterable[TensorState]) -> None:
+    for state in states:
+        _try(state.restore)
 
 
 def _try(restore: Callable[..., object], *args: Any) -> None:

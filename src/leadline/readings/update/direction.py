@@ -12,6 +12,7 @@ from torch import Tensor
 
 from leadline.readings.update import tensor_sums as sums
 from leadline.readings.update.probe import StepProbe
+from leadline.readings.update.step_parts import split_parameters
 from leadline.records import BlockStep, DepthBlock, DepthRange, ParameterStep, Profile
 
 # Derived: rounding of a step this many units in the last place long turns its direction by about one percent.
@@ -35,11 +36,18 @@ class StepDirection:
     """Change of the loss that the gradient predicts for the user's step."""
 
 
-def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) -> StepDirection:
-    """The direction of the step, or of a longer one where rounding spoils it; moves the parameters."""
-    own = longest = _direction(grads, deltas, 1.0)
+def find_direction(
+    probe: StepProbe, deltas: list[Tensor], slope: float, grads: list[Tensor] | None
+) -> StepDirection:
+    """The direction of the step, or of a longer one where rounding spoils it; moves the parameters.
+
+    `slope` is the change of the loss that the gradient predicts. Without `grads`, they are computed again if needed.
+    """
+    own = longest = StepDirection(deltas=deltas, factor=1.0, slope=slope)
     min_length = _min_length(probe)
     length, factor = sums.total_norm(deltas), 1.0
+    if grads is None and length < min_length:
+        grads = probe.gradient_at_start()
     for _ in range(MAX_ATTEMPTS):
         if length >= min_length:
             break
@@ -50,12 +58,13 @@ def find_direction(probe: StepProbe, grads: list[Tensor], deltas: list[Tensor]) 
         length = sums.total_norm(longer)
         if not math.isfinite(length):
             return own
-        longest = _direction(grads, longer, factor) if length else own
+        if not length:
+            longest = own
+            continue
+        assert grads is not None  # the step was too short
+        slope = sum(sums.inner_products(grads, longer)) / factor
+        longest = StepDirection(deltas=longer, factor=factor, slope=slope)
     return longest
-
-
-def _direction(grads: list[Tensor], deltas: list[Tensor], factor: float) -> StepDirection:
-    return StepDirection(deltas=deltas, factor=factor, slope=sum(sums.inner_products(grads, deltas)) / factor)
 
 
 def _min_length(probe: StepProbe) -> float:
@@ -79,18 +88,41 @@ class StepTensors:
 
     names: list[str]
     start: list[Tensor]
-    grads: list[Tensor]
     deltas: list[Tensor]
 
 
-def by_parameter(step: StepTensors, blocks: Sequence[DepthBlock]) -> tuple[ParameterStep, ...]:
+def exchange_gradients(
+    probe: StepProbe, grads: list[Tensor], blocks: Sequence[DepthBlock]
+) -> tuple[list[Tensor], tuple[ParameterStep, ...]]:
+    """The changes of the parameters by a step, and what it does to each; frees the gradients one part after the other.
+
+    So the changes take the place of the gradients.
+    """
+    deltas: list[Tensor] = []
+    parameters: list[ParameterStep] = []
+    for part in split_parameters(probe.parameters):
+        step = StepTensors(
+            names=probe.names[part],
+            start=probe.start[part],
+            deltas=sums.differences(probe.parameters[part], probe.start[part]),
+        )
+        parameters += by_parameter(step, grads[: len(step.names)], blocks)
+        deltas += step.deltas
+        del grads[: len(step.names)]
+        probe.drop_gradients(probe.parameters[part])
+    return deltas, tuple(parameters)
+
+
+def by_parameter(
+    step: StepTensors, gradients: list[Tensor], blocks: Sequence[DepthBlock]
+) -> tuple[ParameterStep, ...]:
     """What the step does to each parameter."""
     block_of: dict[str, str] = {}
     for block in blocks:
         for name in block.params:
             block_of.setdefault(name, block.name)
-    products = sums.inner_products(step.grads, step.deltas)
-    grads, updates, weights = (sums.norms(each) for each in (step.grads, step.deltas, step.start))
+    products = sums.inner_products(gradients, step.deltas)
+    grads, updates, weights = (sums.norms(each) for each in (gradients, step.deltas, step.start))
     return tuple(
         ParameterStep(
             name=name,
@@ -101,17 +133,18 @@ def by_parameter(step: StepTensors, blocks: Sequence[DepthBlock]) -> tuple[Param
             grad_norm=grads[i],
             update_norm=updates[i],
             weight_norm=weights[i],
-            swallowed=_swallowed(step, i, updates[i], weights[i]),
+            swallowed=_swallowed(gradients[i], step.deltas[i], updates[i], weights[i], step.start[i].dtype),
         )
         for i, name in enumerate(step.names)
     )
 
 
-def _swallowed(step: StepTensors, index: int, update_norm: float, weight_norm: float) -> float | None:
-    dtype = step.start[index].dtype
-    if step.start[index].is_complex() or not sums.may_swallow(update_norm, weight_norm, dtype):
+def _swallowed(
+    grad: Tensor, delta: Tensor, update_norm: float, weight_norm: float, dtype: torch.dtype
+) -> float | None:
+    if dtype.is_complex or not sums.may_swallow(update_norm, weight_norm, dtype):
         return None
-    return sums.swallowed_share(step.grads[index], step.deltas[index])
+    return sums.swallowed_share(grad, delta)
 
 
 def repeated_blocks(profile: Profile) -> list[DepthBlock]:

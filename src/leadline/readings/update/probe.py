@@ -15,6 +15,7 @@ from leadline.case import Case
 from leadline.errors import InputError
 from leadline.joint_optimizer import members_of, needs_closure
 from leadline.readings.update.step_hooks import suspend_step_hooks
+from leadline.readings.update.step_parts import split_parameters, states_of, steps_each_alone
 from leadline.tracer import stats
 from leadline.tracer.inputs import (
     call_model,
@@ -62,6 +63,8 @@ class StepProbe:
     """Inputs and targets of the next pass; at first those of the case."""
     seed: int | None = None
     """Seed of the random numbers of a pass; None: those that the user's program would draw next."""
+    keeps_state: bool = True
+    """Steps go on from the state of the one before; otherwise `first_moving_step` leaves the state as it was."""
     overwrites_gradients: bool = False
     """The last step, or what ran before it, changed the gradients in place, as clipping and some optimizers do."""
 
@@ -91,7 +94,7 @@ class StepProbe:
 
     def gradient(self) -> tuple[Tensor, Tensors, Tensors]:
         """Loss, outputs and gradients; a parameter that the loss does not reach has a gradient of zeros."""
-        self._drop_gradients()  # those of the step before, so that both are never in memory
+        self.drop_gradients(self.parameters)  # those of the step before, so that both are never in memory
         loss, outputs = self.forward()
         check_differentiable(loss, self.model_index)
         trainable = [parameter for parameter in self.parameters if parameter.requires_grad]
@@ -101,7 +104,7 @@ class StepProbe:
             if REENTRANT_CHECKPOINT_ERROR not in str(error):
                 raise
             loss, outputs = self.forward()
-            self._drop_gradients()
+            self.drop_gradients(self.parameters)
             gradients = self._gradients_by_backward(loss, trainable)
         by_parameter = {id(p): g for p, g in zip(trainable, gradients, strict=True) if g is not None}
         for parameter in self.parameters:
@@ -115,8 +118,13 @@ class StepProbe:
             torch.autograd.backward(loss)
         return tuple(parameter.grad for parameter in trainable)
 
-    def _drop_gradients(self) -> None:
-        for parameter in self.parameters:
+    def gradient_at_start(self) -> Tensors:
+        """The gradients before the first step, computed again."""
+        self.guard.rewind_step()
+        return self.gradient()[2]
+
+    def drop_gradients(self, parameters: Tensors) -> None:
+        for parameter in parameters:
             parameter.grad = None
 
     def step(self, before_step: BeforeStep | None) -> None:
@@ -148,6 +156,50 @@ class StepProbe:
         Some optimizers only collect statistics in their first steps (SOAP in one, RAdam in five). They get the same
         gradient again, so that what is measured is a step.
         """
+        if self.keeps_state:
+            self._step_until_moved(before_step)
+            return
+        if before_step is None and self._step_in_parts():
+            return
+        with self.guard.preserve_optimizer():
+            self._step_until_moved(before_step)
+
+    def _step_in_parts(self) -> bool:
+        """Make one step part by part, so that the state of only one part is copied or made at a time.
+
+        Return False, with everything as before, if nothing moved, the parameters are small, or the step of one of them
+        depends on the others.
+        """
+        parts = split_parameters(self.parameters)
+        if len(parts) == 1 or not steps_each_alone(self.optimizer, self.parameters):
+            return False
+        grads = [parameter.grad for parameter in self.parameters]
+        versions = [_version(grad) for grad in grads]
+        self.drop_gradients(self.parameters)
+        with suspend_step_hooks(self.optimizer), torch.no_grad():
+            for part in parts:
+                self._step_part(self.parameters[part], grads[part])
+        for parameter, grad in zip(self.parameters, grads, strict=True):
+            parameter.grad = grad
+        self.overwrites_gradients = versions != [_version(grad) for grad in grads]
+        if self._has_moved():
+            return True
+        self.guard.rewind_step()
+        if self.overwrites_gradients:
+            self.gradient()
+        return False
+
+    def _step_part(self, parameters: Tensors, grads: Sequence[Tensor | None]) -> None:
+        """Step these parameters alone, and undo what that does to the optimizer."""
+        for parameter, grad in zip(parameters, grads, strict=True):
+            parameter.grad = grad
+        states = states_of(self.optimizer, parameters)
+        with self.guard.preserve_optimizer(tensors_in(states)):
+            self._step_without_closure()
+        self.guard.rewind_dicts([*states, *(member.state for member in members_of(self.optimizer))])
+        self.drop_gradients(parameters)
+
+    def _step_until_moved(self, before_step: BeforeStep | None) -> None:
         self.step(before_step)
         for _ in range(MAX_IDLE_STEPS):
             if needs_closure(self.optimizer) or self._has_moved():
@@ -210,8 +262,11 @@ class StepProbe:
 
 
 @atomic_contextmanager
-def open_probe(case: Case) -> Iterator[StepProbe]:
-    """A probe of the case; on exit, also after an error, model and optimizer are bit for bit as before."""
+def open_probe(case: Case, *, keeps_state: bool = True) -> Iterator[StepProbe]:
+    """A probe of the case; on exit, also after an error, model and optimizer are bit for bit as before.
+
+    Without `keeps_state`, the optimizer's state is copied only during a step, and is as before after it.
+    """
     model = unwrap(case.model)
     model_index = index_model(model)
     optimizer = _check_optimizer(case.joint_optimizer)
@@ -219,7 +274,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
     check_optimizer(optimizer, model_index)
     names, parameters, foreign = _split_parameters(optimizer, model_index)
     _check_parameters(names, parameters)
-    with preserve_state(case, makes_steps=True) as guard, hide_gradients(foreign), run_passes():
+    with preserve_state(case, makes_steps=keeps_state) as guard, hide_gradients(foreign), run_passes():
         yield StepProbe(
             case=case,
             batch=(case.inputs, case.targets),
@@ -230,6 +285,7 @@ def open_probe(case: Case) -> Iterator[StepProbe]:
             names=names,
             parameters=parameters,
             start=guard.values_of(parameters),
+            keeps_state=keeps_state,
         )
 
 

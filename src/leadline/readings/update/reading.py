@@ -73,7 +73,7 @@ def read_update(
     of the outputs by an infinitesimal step, `ranges` the effect of each range of depth alone (one forward pass for each
     of four). `sharpness` includes both others.
     """
-    with open_probe(case) as probe:
+    with open_probe(case, keeps_state=sharpness) as probe:  # the metric of the curvature is in the state
         optimizer = read_optimizer(probe.optimizer, probe.model_index)
         measurement = _measure_step(probe, profile, before_step, responses=responses or sharpness)
         parameters, line = measurement.parameters, measurement.line
@@ -130,18 +130,23 @@ def _measure_step(
 ) -> _Measurement:
     loss, outputs, grads = probe.gradient()
     probe.first_moving_step(before_step)
-    deltas = sums.differences(probe.parameters, probe.start)
-    first, outputs_after = probe.evaluate()
-    if probe.overwrites_gradients:
-        probe.guard.rewind_step()
-        grads = probe.gradient()[2]
-    slope = sum(sums.inner_products(grads, deltas))
+    blocks = () if profile is None else profile.blocks
+    kept: list[Tensor] | None = None
+    if before_step is None and not probe.overwrites_gradients:
+        deltas, parameters = direction.exchange_gradients(probe, grads, blocks)
+        first, outputs_after = probe.evaluate()
+    else:
+        deltas = sums.differences(probe.parameters, probe.start)
+        first, outputs_after = probe.evaluate()
+        kept = probe.gradient_at_start() if probe.overwrites_gradients else grads
+        parameters = direction.by_parameter(_tensors(probe, deltas), kept, blocks)
+    slope = sum(each.predicted for each in parameters)
     change = sums.root_mean_square(_differences(outputs_after, outputs))
     size = sums.root_mean_square(outputs)
     relative = change / size if size else None
     noise = LOSS_ROUNDING_ULPS * _epsilon(probe, loss) * abs(loss.item())
 
-    along = find_direction(probe, grads, deltas)
+    along = find_direction(probe, deltas, slope, kept)
 
     def loss_at(multiple: float) -> float:
         probe.move(along.deltas, multiple / along.factor)
@@ -156,7 +161,6 @@ def _measure_step(
 
     line = search(loss_at, loss.item(), along.slope, first, noise)
     short = _linear_multiple(relative)
-    step = StepTensors(names=probe.names, start=probe.start, grads=grads, deltas=deltas)
     repeated = direction.repeated_blocks(profile) if profile is not None else []
     inside = {name for block in repeated for name in block.params}
     response = None
@@ -172,10 +176,14 @@ def _measure_step(
         response=response,
         blocks_response=response_of(inside) if responses and inside else None,
         line=line,
-        step=step,
-        parameters=direction.by_parameter(step, () if profile is None else profile.blocks),
+        step=_tensors(probe, deltas),
+        parameters=parameters,
         outputs=outputs,
     )
+
+
+def _tensors(probe: StepProbe, deltas: list[Tensor]) -> StepTensors:
+    return StepTensors(names=probe.names, start=probe.start, deltas=deltas)
 
 
 def _linear_multiple(relative: float | None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,7 +25,23 @@ def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
     Hooks with the attribute `part_of_step` (warm-up and clipping of `leadline.nn.schedules`) run, because they decide
     what a step is.
     """
-    tables: list[tuple[Any, str]] = [
+    with ExitStack() as stack:
+        for owner, name in _hook_tables(optimizer):
+            hooks = getattr(owner, name)
+            stack.callback(setattr, owner, name, hooks)
+            # Another table, instead of an emptied one: a hook that is running may have called this.
+            setattr(owner, name, OrderedDict(_parts_of_step(hooks)))
+        yield
+
+
+def has_parts_of_step(optimizer: Optimizer) -> bool:
+    """Return whether a hook belongs to the step, so that it also runs in trial steps."""
+    return any(_parts_of_step(getattr(owner, name)) for owner, name in _hook_tables(optimizer))
+
+
+def _hook_tables(optimizer: Optimizer) -> list[tuple[Any, str]]:
+    """Return each owner of a table of hooks with the name of the table."""
+    return [
         (owner, name)
         for owner, names in (
             *((member, MEMBER_HOOKS) for member in members_of(optimizer)),
@@ -34,11 +50,7 @@ def suspend_step_hooks(optimizer: Optimizer) -> Iterator[None]:
         for name in names
         if hasattr(owner, name)
     ]
-    with ExitStack() as stack:
-        for owner, name in tables:
-            hooks = getattr(owner, name)
-            stack.callback(setattr, owner, name, hooks)
-            part_of_step = {key: hook for key, hook in hooks.items() if getattr(hook, "part_of_step", False)}
-            # Another table, instead of an emptied one: a hook that is running may have called this.
-            setattr(owner, name, OrderedDict(part_of_step))
-        yield
+
+
+def _parts_of_step(hooks: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: hook for key, hook in hooks.items() if getattr(hook, "part_of_step", False)}
