@@ -424,7 +424,9 @@ class Denoiser(nn.Module):
 
     def __init__(self, weight_scale: float) -> None:
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8))
+        self.layers = nn.Sequential(
+            nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 8)
+        )
         with torch.no_grad():
             for each in self.parameters():
                 each *= weight_scale

@@ -187,7 +187,9 @@ def _loss_of_new_weights(probe: StepProbe, evaluations: Sequence[Callable[[], fl
         with torch.no_grad():
             reset_parameters(probe.model, seed=0)
         losses = [each() for each in evaluations]
-    except Exception:  # new weights may break what the user's code asserts; the user's training is not concerned
+    except (
+        Exception
+    ):  # new weights may break what the user's code asserts; the user's training is not concerned
         return None
     finally:
         probe.guard.rewind_step()
