@@ -4,7 +4,7 @@
     python -m benchmarks.wiring check                  check what has no stored answer; resumable
     python -m benchmarks.wiring check --again          check everything again
     python -m benchmarks.wiring check --half held-out  only one half (default: calibration)
-    python -m benchmarks.wiring missed --part fourth-set   check its misses and twins again, without the rehearsal
+    python -m benchmarks.wiring missed --part sixth-set    check its misses and twins again, without the rehearsal
     python -m benchmarks.wiring misses                 wrong answers of the calibration half
     python -m benchmarks.wiring cost                   time and memory of the probes in plain training steps
     python -m benchmarks.wiring known --packages DIR   published models with known bugs; see `known.py`

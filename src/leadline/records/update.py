@@ -265,9 +265,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def to_beat(self) -> float:
         """$L_s$; where it is known, no more than the first loss of the network with new weights."""
-        known = [each for each in (self.first, self.constant, self.fresh) if each is not None]
-        fresh = [run.losses[0] for run in self.references if run.is_reset]
-        return min(*known, *filter(math.isfinite, fresh), math.inf)
+        fresh = [run.losses[0] for run in self.references if run.is_reset and math.isfinite(run.losses[0])]
+        return min(each for each in (self.first, self.constant, self.fresh, *fresh) if each is not None)
 
     @property
     def beginning(self) -> Rehearsal:

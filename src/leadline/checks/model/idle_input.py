@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from leadline.checks._check import Symptom, check, in_op
 from leadline.checks._ranges import first_names
@@ -86,21 +86,25 @@ def idle_input(profile: Profile) -> Iterator[Symptom]:
                 evidence={"columns_changed": float(lone.last - lone.first + 1)},
             )
     unused = [each for each in inputs if not each.used and not each.constant]
-    if unused and not used:
-        yield Symptom(
+    if unused:
+        yield _unread(unused, inputs, is_alone=not used)
+
+
+def _unread(unused: Sequence[InputUse], inputs: Sequence[InputUse], *, is_alone: bool) -> Symptom:
+    """Inputs that nothing reads; `is_alone` if no input is read."""
+    names, evidence = first_names([each.name for each in unused]), {"unused_inputs": float(len(unused))}
+    if is_alone:
+        return Symptom(
             severity="warning",
             where=unused[0].name,
-            message=f"no prediction depends on any input: {first_names([each.name for each in unused])} "
-            f"{'is' if len(unused) == 1 else 'are'} not read",
+            message=f"no prediction depends on any input: {names} {'is' if len(unused) == 1 else 'are'} not read",
             action="Look for the line in `forward` that replaces the input, and use what the data loader gives.",
-            evidence={"unused_inputs": float(len(unused))},
+            evidence=evidence,
         )
-    elif unused:
-        yield Symptom(
-            severity="info",
-            where=unused[0].name,
-            message=f"no prediction depends on {len(unused)} of {len(inputs)} inputs: "
-            f"{first_names([each.name for each in unused])}",
-            action="Use it in `forward`, or leave it out of the batch.",
-            evidence={"unused_inputs": float(len(unused))},
-        )
+    return Symptom(
+        severity="info",
+        where=unused[0].name,
+        message=f"no prediction depends on {len(unused)} of {len(inputs)} inputs: {names}",
+        action="Use it in `forward`, or leave it out of the batch.",
+        evidence=evidence,
+    )
