@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 import leadline
@@ -100,6 +101,11 @@ def test_the_reason_is_in_the_report_and_confidence_needs_an_optimizer():
         model, torch.randn(16, WIDTH), torch.randint(0, 4, (16,)), F.cross_entropy, optimizer
     )
     assert 0.5 < known.confidence < 1
+
+
+def test_no_report_states_that_it_is_certain():
+    report = replace(check(stack(3, gain=2.0)), confidence=0.9999)
+    assert "(confidence 99 %)" in " ".join(str(report).split())
 
 
 @pytest.mark.slow

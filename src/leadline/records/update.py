@@ -265,8 +265,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def to_beat(self) -> float:
         """$L_s$; where it is known, no more than the first loss of the network with new weights."""
-        fresh = [run.losses[0] for run in self.references if run.is_reset and math.isfinite(run.losses[0])]
-        return min(each for each in (self.first, self.constant, self.fresh, *fresh) if each is not None)
+        starts = [run.losses[0] for run in self.references if run.is_reset and math.isfinite(run.losses[0])]
+        return min(each for each in (self.first, self.constant, self.fresh, *starts) if each is not None)
 
     @property
     def beginning(self) -> Rehearsal:
@@ -366,8 +366,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def has_fallen_far(self) -> bool:
         """On the samples that the steps see, half of the loss to beat is gone."""
-        progress = self.progress
-        return progress is not None and progress > CLEAR_PROGRESS and not self.has_spike
+        return (self.progress or 0.0) > CLEAR_PROGRESS and not self.has_spike
 
     @property
     def steps_to_fall_far(self) -> int:

@@ -45,7 +45,7 @@ from leadline.report.pages.wiring import (
 )
 from leadline.report.place import place_of
 from leadline.report.verdict import asked, by_severity, rooted, sentence, steps_of, title
-from leadline.text import count, factor, growth, joined, layer_label, number, plural, quoted, share
+from leadline.text import count, factor, growth, joined, layer_label, number, plural, quoted
 
 # Heuristic: large changes across one block that are named in one sentence.
 JUMPS_SHOWN = 3
@@ -58,6 +58,8 @@ CHECKS_EXPLAINED = 3
 UPDATE_CODES = "U"
 # Heuristic: half of an 80-column terminal for the name of a block in a line of text.
 BLOCK_CHARACTERS = 40
+# Derived: no forecast is certain. Of the problems of the atlas with a stated probability above 0.95, 97 % trained.
+MAX_STATED_PERCENT = 99
 
 
 def report_page(report: Report, forecast: Forecast | None = None) -> Page:
@@ -85,7 +87,7 @@ def page_with(
         subject=report.target or profile.model,
         titles=(Title(words=title(report), tone=report.verdict),),
         sentence=sentence(report),
-        note="" if sure is None else f"(confidence {100 * sure:.0f} %)",
+        note="" if sure is None else f"(confidence {_percent(sure)})",
         asked=asked(report),
         facts=_facts(report),
         sections=(
@@ -118,8 +120,12 @@ def _facts(report: Report) -> FactList:
     rows = _course_facts(report.course)
     if report.course is None or report.coverage.ops:
         rows += _model_facts(profile)
-    certainty = "" if sure is None else f"{share(sure)}, for what was asked"
+    certainty = "" if sure is None else f"{_percent(sure)}, for what was asked"
     return facts(*rows, Fact(label="Confidence", value=certainty))
+
+
+def _percent(sure: float) -> str:
+    return f"{min(round(100 * sure), MAX_STATED_PERCENT)} %"
 
 
 def _course_facts(course: RunSummary | None) -> list[Fact]:
