@@ -10,26 +10,25 @@ addresses. The three take turns, a block of steps each, and the order rotates. P
 from the end of one block to the end of the next. With $w$, $a$ and $b$ for the parent and the children, the cost is
 $2w/(a+b) - 1$, and $a/b - 1$ is the control: what the method reports where nothing was added.
 
-All blocks are added up, so that rare work is in it. On a busy machine this is not precise, and the control says how
-much. So the processor time of each step is taken too, and the tenth percentiles of the three are compared: steps that
-nothing has disturbed. This is what a usual step takes, and rare work is not in it: steps whose loss is recorded where
-that is not every one, the writing thread, charges to the budget, and the groups of steps that the ledger follows. The
-parent waits while the others train, and writes its run file by the clock, so the cost of writing is rather over- than
-underestimated. A program that has a result is skipped; delete it from benchmarks/results/loop_cost.json to measure it
-again.
+All blocks are added up, so that rare work is in it. Where the memory of a process lies makes the twins differ by a few
+percent, which more steps do not average out, so several programs of each length are measured; the page gives their mean
+and its standard error. The parent waits while the others train, and writes its run file by the clock, so the cost of
+writing is rather over- than underestimated. What the watch charges to its budget is read afterward, while the parent
+trains as long again without interruption. A program that has a result is skipped; delete it from
+benchmarks/results/loop_cost.json to measure it again.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from benchmarks.timing import significant
@@ -43,8 +42,8 @@ PROGRAMS = 3
 # Seconds that each of the three processes trains, and into how many blocks they are split.
 SECONDS = 2.5
 BLOCKS = 25
-# Percentile of the steps that is compared.
-UNDISTURBED = 10
+# Least number of steps over which charges are read: the watch adds them up for up to 64 steps.
+MIN_CHARGED_STEPS = 256
 # Steps before the fork: more than those that are followed on credit.
 FIRST_STEPS = 160
 WIDTH = 128
@@ -66,17 +65,13 @@ model = nn.Sequential(*[m for _ in range({layers}) for m in (nn.Linear({width}, 
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 data = torch.randn(4096, {width})
 
-seconds = []
-
 def train(batch, steps):
     for step in range(steps):
-        start = time.thread_time()
         x = data[torch.randint(len(data), (batch,))]
         loss = nn.functional.mse_loss(model(x), x)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        seconds.append(time.thread_time() - start)
 
 def time_of(batch, steps):
     start = time.process_time()
@@ -95,12 +90,11 @@ def answer(text):
 def work(lines):
     for line in lines:
         batch, steps = map(int, line.split())
-        seconds.clear()
         train(batch, steps)
         watches = sys.modules["leadline.monitor.watch"]._OPEN
         schedules = [each._schedule for each in watches]
         charged, trained = sum(each.spent for each in schedules), sum(each.trained for each in schedules)
-        answer(" ".join(map(str, (time.process_time(), charged, trained, *seconds))))
+        answer(" ".join(map(str, (time.process_time(), charged, trained))))
 
 length = {length} / 1000
 batch = 16
@@ -135,6 +129,17 @@ for line in sys.stdin:
 """
 
 
+class Account(NamedTuple):
+    """Seconds since a process started."""
+
+    seconds: float
+    """Processor time of all its threads."""
+    charged: float
+    """What its watch has charged to the budget."""
+    trained: float
+    """What training took without the watch."""
+
+
 class Triplets:
     """A program under `leadline run` and its two forks, of which one trains when it is told to."""
 
@@ -166,51 +171,38 @@ class Triplets:
             raise RuntimeError("the process has no pipe")
         return self._process.stdout.readline()
 
-    def train(self, role: int, steps: int) -> tuple[float, float, float, list[float]]:
-        """Let one process train; return its processor seconds so far, its account, and the seconds of each step.
-
-        The account is what its watch has charged so far, and what training took without it.
-        """
+    def train(self, role: int, steps: int) -> Account:
+        """Let one process train, and return its account at the end."""
         if self._process.stdin is None:
             raise RuntimeError("the process has no pipe")
         self._process.stdin.write(f"{role} {steps}\n")
         self._process.stdin.flush()
-        seconds, charged, trained, *each_step = map(float, self._read().split())
-        return seconds, charged, trained, each_step
+        return Account(*map(float, self._read().split()))
 
     def close(self) -> None:
         self._process.communicate()
 
 
 def measure(length: int) -> dict[str, Any]:
+    steps = max(1, round(1000 * SECONDS / BLOCKS / length))
     with tempfile.TemporaryDirectory() as name:
         triplets = Triplets(Path(name), length)
-        steps = max(1, round(1000 * SECONDS / BLOCKS / length))
-        ends: list[list[float]] = [[], [], []]
-        account: list[tuple[float, float]] = []
-        single: list[list[float]] = [[], [], []]
+        ends: list[list[Account]] = [[], [], []]
         for block in range(BLOCKS + 1):  # the first one warms up: pages are copied after a fork
             for turn in range(len(ROLES)):
                 role = (block + turn) % len(ROLES)
-                seconds, charged, trained, each_step = triplets.train(role, steps)
-                single[role] += each_step[1:] if block else []
-                ends[role].append(seconds)
-                if role == 0:
-                    account.append((charged, trained))
+                ends[role].append(triplets.train(role, steps))
+        last = triplets.train(0, max(steps * BLOCKS, MIN_CHARGED_STEPS))
         triplets.close()
-    watched, alone, control = ([1e6 * (b - a) / steps for a, b in pairwise(each)] for each in ends)
-    plain = [(a + b) / 2 for a, b in zip(alone, control, strict=True)]
-    floors = [1e6 * statistics.quantiles(each, n=100)[UNDISTURBED - 1] for each in single]
-    charged = account[-1][0] - account[0][0]
+    watched, alone, control = (1e6 * (each[-1].seconds - each[0].seconds) / steps / BLOCKS for each in ends)
+    before = ends[0][-1]
     return {
         "steps": steps * BLOCKS,
-        "step_us": significant(statistics.median(plain)),
-        "added_us": significant(statistics.fmean(watched) - statistics.fmean(plain)),
-        "added_us_control": significant(statistics.fmean(alone) - statistics.fmean(control)),
-        "undisturbed_us": significant(floors[0] - (floors[1] + floors[2]) / 2),
-        "undisturbed_us_control": significant(floors[1] - floors[2]),
-        "charged_us": significant(1e6 * charged / steps / BLOCKS),
-        "first_steps_charged": significant(account[0][0] / account[0][1]),
+        "step_us": significant((alone + control) / 2),
+        "added_us": significant(watched - (alone + control) / 2),
+        "added_us_control": significant(alone - control),
+        "charged": significant((last.charged - before.charged) / (last.trained - before.trained)),
+        "first_steps_charged": significant(ends[0][0].charged / ends[0][0].trained),
     }
 
 
@@ -220,39 +212,27 @@ def render(results: Results) -> str:
         found = [each for key, each in results["cases"].items() if key.startswith(f"{length} ms,")]
         if found:
             rows.append(_row(found))
-    header = [
-        "step alone",
-        "programs",
-        "steps each",
-        "all blocks",
-        "control",
-        "undisturbed step",
-        "control",
-        "charged",
-    ]
+    header = ["step alone", "programs", "steps each", "added", "control", "charged"]
     return f"Measured on {results['machine']['cpu']}.\n\n{table(header, rows)}"
 
 
 def _row(found: list[dict[str, Any]]) -> list[str]:
-    def middle(name: str) -> float:
-        return statistics.median(each[name] for each in found)
-
-    def share(name: str) -> str:
-        return f"{statistics.median(100 * each[name] / each['step_us'] for each in found):+.1f} %"
-
-    def largest(name: str) -> float:
-        return max(abs(each[name]) for each in found)
-
     return [
-        f"{middle('step_us') / 1000:.1f} ms",
+        f"{statistics.median(each['step_us'] for each in found) / 1000:.1f} ms",
         str(len(found)),
-        f"{middle('steps'):,.0f}",
-        share("added_us"),
-        f"± {max(abs(100 * each['added_us_control'] / each['step_us']) for each in found):.1f} %",
-        f"{middle('undisturbed_us'):+.0f} us",
-        f"± {largest('undisturbed_us_control'):.0f} us",
-        share("charged_us"),
+        f"{statistics.median(each['steps'] for each in found):,.0f}",
+        _mean([each["added_us"] / each["step_us"] for each in found]),
+        _mean([each["added_us_control"] / each["step_us"] for each in found]),
+        _mean([each["charged"] for each in found]),
     ]
+
+
+def _mean(shares: list[float]) -> str:
+    """The mean with its standard error, in percent."""
+    mean = f"{100 * statistics.fmean(shares):+.1f}"
+    if len(shares) < 2:
+        return f"{mean} %"
+    return f"{mean} ± {100 * statistics.stdev(shares) / math.sqrt(len(shares)):.1f} %"
 
 
 def main() -> None:
