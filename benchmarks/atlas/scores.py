@@ -12,8 +12,7 @@ from benchmarks.atlas.flaws import FLAWS
 from benchmarks.atlas.problem import Half, half_of
 from benchmarks.atlas.truth import MAX_FAILED, MIN_REACHED, SEEDS, Outcome, judge, progress
 from benchmarks.result_files import Results
-from leadline.checks._diagnosis import MIN_TRAINING_PROBABILITY
-from leadline.checks._probability import fitted_model, predict
+from leadline.checks._probability import MIN_TRAINING_PROBABILITY, fitted_model, predict
 
 MIN_NAIVE_FALL = 0.05
 MAX_LOST = 0.1

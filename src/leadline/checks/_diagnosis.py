@@ -13,7 +13,7 @@ from leadline import __version__
 from leadline.case import Case
 from leadline.checks import model_checks
 from leadline.checks._check import Check, refutation_clause
-from leadline.checks._probability import read_outlook
+from leadline.checks._probability import MIN_TRAINING_PROBABILITY, read_outlook
 from leadline.checks.model.non_finite import anomaly_action, describe_anomaly
 from leadline.errors import InputError, add_first_advice
 from leadline.readings.anomalies import find_anomaly_before
@@ -49,8 +49,6 @@ from leadline.tracer.inputs import CALLING_CODE
 from leadline.tracer.trace import trace_case
 from leadline.tracer.user_errors import is_users_error
 
-# Derived: more likely than not.
-MIN_TRAINING_PROBABILITY = 0.5
 # Heuristic: standard deviations of the log odds; beyond it the case is unlike all that the probability was fitted to.
 MAX_LOG_ODDS_DEVIATION = 3.0
 

@@ -20,6 +20,8 @@ from leadline.records import Outlook, OutlookTerm, Profile, Rehearsal
 from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_REFERENCE_PROGRESS
 
 FITTED_MODEL = "probability.json"
+# Derived: more likely than not.
+MIN_TRAINING_PROBABILITY = 0.5
 # Heuristic: bounds of progress; more than 80 % is as good as any, and above the loss to beat all is lost.
 PROGRESS_BOUNDS = (-0.1, 0.8)
 # Heuristic: less is enough on samples that were not trained on, whose loss may end higher at first.
@@ -96,7 +98,7 @@ def _progress(rehearsal: Rehearsal, loss: float) -> float:
 
 
 def _held_out_progress(rehearsal: Rehearsal, progress: float) -> float:
-    """Progress on samples that were not trained on; 0 if nothing is known about them.
+    """Progress on samples that were not trained on, in evaluation mode; 0 if nothing is known about them.
 
     No more counts than the `progress` on those that were: the others may be easier, such as half of a small batch.
 

@@ -235,7 +235,12 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     starts: tuple[float, ...] = ()
     """Before the first step, on each of several batches that take turns; empty for one batch."""
     held_out: float | None = None
-    """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without them."""
+    """Lowest loss on samples that the steps do not see, after 8, 16, 32 ... steps or at the end; None without them.
+
+    It is that of evaluation mode: without dropout, and with the running statistics that the steps leave in batch norms.
+    """
+    held_out_in_training: float | None = None
+    """The same in training mode."""
     held_out_early: float | None = None
     """The lowest loss on these samples within as many steps as a reference makes."""
     is_split: bool = False
@@ -302,14 +307,17 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def generalizes(self) -> bool:
-        """Some reference learned what also holds for the samples that it did not see."""
-        return self._held_out_reference > MIN_REFERENCE_PROGRESS
+        """A reference, or training mode, shows that held-out samples have something in common with the others."""
+        in_training = self.held_out_in_training
+        own = None if in_training is None else self.progress_at(in_training)
+        return max(self._held_out_reference, -math.inf if own is None else own) > MIN_REFERENCE_PROGRESS
 
     @property
     def held_out_share(self) -> float | None:
         """Progress on the held-out samples over that of the better reference; None if none of them generalizes."""
         progress = None if self.held_out_early is None else self.progress_at(self.held_out_early)
-        return progress / self._held_out_reference if progress is not None and self.generalizes else None
+        reference = self._held_out_reference
+        return progress / reference if progress is not None and reference > MIN_REFERENCE_PROGRESS else None
 
     @property
     def _held_out_reference(self) -> float:
@@ -327,7 +335,12 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     def after(self, steps: int) -> Rehearsal:
         """The rehearsal as it was after so many steps; the losses at its end are not known then."""
         return msgspec.structs.replace(
-            self, losses=self.losses[: steps + 1], held_out=None, held_out_early=None, references=()
+            self,
+            losses=self.losses[: steps + 1],
+            held_out=None,
+            held_out_in_training=None,
+            held_out_early=None,
+            references=(),
         )
 
     @property

@@ -36,6 +36,7 @@ MIN_RMS = 0.02
         "U521",
         "U523",
         "U525",
+        "U535",
     ),
     sick=stack_with(ModelFacts(sources=(InputSignal(name="input", ms=1e-4, elements=64, normalized=False),))),
     healthy=stack_with(

@@ -9,12 +9,9 @@ from msgspec.structs import replace
 
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
-from leadline.checks._probability import read_outlook
+from leadline.checks._probability import MIN_TRAINING_PROBABILITY, read_outlook
 from leadline.records import Profile, Rehearsal
 from leadline.text import on_batches, plural
-
-# Derived: less likely than not.
-MIN_PROBABILITY = 0.5
 
 
 def _rehearsed(last: float) -> Profile:
@@ -30,7 +27,7 @@ def little_progress(profile: Profile) -> Iterator[Symptom]:
     six quantities of a rehearsal: how far the loss falls below that of a constant output, the same on samples that
     were not trained on, how far the loss on those is above it instead, the share of the progress in that of a plain
     recipe, how many steps it took, and the part of every weight that decay removes per step. Fires below
-    `MIN_PROBABILITY` = 0.5. Every other finding that is worse than a note explains it.
+    `MIN_TRAINING_PROBABILITY` = 0.5. Every other finding that is worse than a note explains it.
 
     ## Why it hurts
     The probability was fitted to the outcomes of hundreds of trainings of many kinds of networks. Those that began
@@ -44,7 +41,7 @@ def little_progress(profile: Profile) -> Iterator[Symptom]:
     `benchmarks/atlas`; MacKay, "The evidence framework applied to classification networks", 1992.
     """
     rehearsal, outlook = profile.rehearsal, read_outlook(profile)
-    if rehearsal is None or outlook is None or outlook.probability >= MIN_PROBABILITY:
+    if rehearsal is None or outlook is None or outlook.probability >= MIN_TRAINING_PROBABILITY:
         return
     constant = rehearsal.constant
     compared = "" if constant is None else f", where a constant output has {constant:.3g}"

@@ -65,12 +65,16 @@ class StepProbe:
     """Seed of the random numbers of a pass; None: those that the user's program would draw next."""
     keeps_state: bool = True
     """Steps go on from the state of the one before; otherwise `first_moving_step` leaves the state as it was."""
+    prepare: Callable[[], None] | None = None
+    """Called before each pass, after everything was put back: what a pass is to start with instead."""
     overwrites_gradients: bool = False
     """The last step, or what ran before it, changed the gradients in place, as clipping and some optimizers do."""
 
     def forward(self) -> tuple[Tensor, Tensors]:
         """The loss and the outputs at the current parameters."""
         self.guard.rewind()
+        if self.prepare is not None:
+            self.prepare()
         if self.seed is not None:
             torch.manual_seed(self.seed)
         inputs, targets = copy_batch(self.batch)

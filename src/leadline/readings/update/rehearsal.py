@@ -22,6 +22,7 @@ from leadline.case import Case, split_batch
 from leadline.ops.arguments import dropout_rate
 from leadline.ops.table import RANDOM_OPS
 from leadline.readings.update.constant import fitted_constant_loss, loss_terms, reference_losses
+from leadline.readings.update.evaluation import RunningStatistics
 from leadline.readings.update.probe import StepProbe, open_probe
 from leadline.records import Rehearsal, Trace
 from leadline.records.update import (
@@ -138,7 +139,7 @@ def _has_independent_halves(probe: StepProbe, batches: RehearsalBatches, rehears
         return True
     if _has_mean_loss(probe, batches):
         return True
-    with active_mode(RunningStatistics()):
+    with active_mode(FixedStatistics()):
         return _has_mean_loss(probe, batches)
 
 
@@ -149,7 +150,7 @@ def _has_mean_loss(probe: StepProbe, batches: RehearsalBatches) -> bool:
     return abs(sum(halves) / 2 - whole) <= MAX_COUPLING * abs(whole)
 
 
-class RunningStatistics(TorchFunctionMode):
+class FixedStatistics(TorchFunctionMode):
     """While it is active, batch norm uses its running statistics, as in eval mode, and does not update them."""
 
     def __torch_function__(
@@ -207,6 +208,7 @@ def _train(
     """Steps until the answer is known, from the loss of a constant output to that of the held-out samples."""
     rehearsal, losses = _measure_limits(case, trace, probe, batches), []
     has_fresh_masks, growing = _draws_only_masks(trace), _growing_steps(probe.optimizer)
+    statistics = RunningStatistics(probe.model)
     with _warm_up(probe.optimizer) as set_rates:
         for step in range(steps + 1):
             if is_late():
@@ -215,16 +217,19 @@ def _train(
                 break
             probe.batch = batches.trained[step % len(batches.trained)]
             probe.seed = step if has_fresh_masks else None
-            losses.append(probe.evaluate()[0] if step == steps else probe.gradient()[0].item())
+            with statistics.in_training(probe):
+                losses.append(probe.evaluate()[0] if step == steps else probe.gradient()[0].item())
             rehearsal = replace_fields(rehearsal, losses=tuple(losses))
             if _is_held_out_due(step):
-                rehearsal = _with_held_out(rehearsal, probe, batches)
+                rehearsal = _with_held_out(rehearsal, probe, batches, statistics)
             is_open = _may_memorize(rehearsal) or (step < growing and not _is_lost(rehearsal))
             if step == steps or (_is_decided(rehearsal) and not is_open):
                 break
             set_rates(step)
             probe.step(None)
-    return rehearsal if _is_held_out_due(rehearsal.steps) else _with_held_out(rehearsal, probe, batches)
+    if _is_held_out_due(rehearsal.steps):
+        return rehearsal
+    return _with_held_out(rehearsal, probe, batches, statistics)
 
 
 def _growing_steps(optimizer: torch.optim.Optimizer) -> float:
@@ -249,14 +254,26 @@ def _is_held_out_due(step: int) -> bool:
     return step >= MIN_REHEARSAL_STEPS and step & (step - 1) == 0
 
 
-def _with_held_out(rehearsal: Rehearsal, probe: StepProbe, batches: RehearsalBatches) -> Rehearsal:
+def _with_held_out(
+    rehearsal: Rehearsal, probe: StepProbe, batches: RehearsalBatches, statistics: RunningStatistics
+) -> Rehearsal:
     """The rehearsal with the lower of the losses that the held-out samples had before and have now."""
     if batches.held_out is None:
         return rehearsal
-    loss = _lower(rehearsal.held_out, _evaluation(probe, batches.held_out)())
-    if rehearsal.steps > REFERENCE_STEPS:
-        return replace_fields(rehearsal, held_out=loss)
-    return replace_fields(rehearsal, held_out=loss, held_out_early=loss)
+    loss = _lower(rehearsal.held_out, _held_out_loss(probe, batches.held_out, statistics))
+    in_training = _lower(rehearsal.held_out_in_training, _evaluation(probe, batches.held_out)())
+    early = loss if rehearsal.steps <= REFERENCE_STEPS else rehearsal.held_out_early
+    return replace_fields(rehearsal, held_out=loss, held_out_in_training=in_training, held_out_early=early)
+
+
+def _held_out_loss(probe: StepProbe, batch: Batch, statistics: RunningStatistics) -> float:
+    """The loss of the batch in evaluation mode, or in training mode if the model has no loss in evaluation mode."""
+    evaluate = _evaluation(probe, batch)
+    try:
+        with statistics.in_evaluation(probe):
+            return evaluate()
+    except Exception:  # such as a detector that returns boxes then
+        return evaluate()
 
 
 def _lower(before: float | None, now: float) -> float:
@@ -439,14 +456,15 @@ def _run(
     for group in probe.optimizer.param_groups:
         group["lr"] = lr
     losses: list[float] = []
-    held_out = None
+    held_out, statistics = None, RunningStatistics(probe.model)
     for step in range(steps + 1):
         if is_late():
             raise RehearsalTimeoutError
         probe.batch = batches.trained[step % len(batches.trained)]
-        losses.append(probe.gradient()[0].item())
+        with statistics.in_training(probe):
+            losses.append(probe.gradient()[0].item())
         if batches.held_out is not None and _is_held_out_due(step):
-            held_out = _lower(held_out, _evaluation(probe, batches.held_out)())
+            held_out = _lower(held_out, _held_out_loss(probe, batches.held_out, statistics))
         if not math.isfinite(losses[-1]) or step == steps:
             break
         probe.step(None)
