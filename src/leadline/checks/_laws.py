@@ -203,7 +203,8 @@ def _law(
     if len(known) < MIN_LAW_BLOCKS:
         return
     change = depth_change([math.log(moment) for _, moment in known], along=True)
-    broken = _goes_too_far(change.rest, change.halves)
+    # Where cliffs turn the change around, what happens between them is undone, and is not a law of the whole.
+    broken = _goes_too_far(change.rest, change.halves) and change.rest * change.total > 0
     if broken or abs(change.total) > MAX_EFOLDS_ADAM:
         crossed = [block for (_, block), _ in known]
         crossed = crossed[1:] if direction == "forward" else crossed[:-1]

@@ -18,6 +18,7 @@ MAX_DECAY_PULL = 1.0
     code="W605",
     name="coupled-decay",
     since="0.1.0",
+    explains=("U522", "U525"),
     sick=stack_with_decay(optimizer="Adam"),
     healthy=stack_with_decay(optimizer="AdamW"),
 )

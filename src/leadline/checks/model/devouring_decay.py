@@ -18,6 +18,7 @@ MAX_DECAY_PER_STEP = 0.02
     code="U524",
     name="devouring-decay",
     since="0.1.0",
+    explains=("U522", "U525"),
     sick=stack_with_step_size(decay=0.1),
     healthy=stack_with_step_size(decay=1e-4),
 )

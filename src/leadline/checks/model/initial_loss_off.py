@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with
 from leadline.checks._steps import optimizer_family
-from leadline.records import Head, Margin, ModelFacts, Profile
+from leadline.records import Head, Margin, ModelFacts, Profile, Rehearsal
 
 # Derived: nats above ln C. Independent logits of variance s^2 add about s^2 / 2, so s is 2.8.
 MAX_EXCESS = 4.0
@@ -16,6 +16,9 @@ MAX_EXCESS = 4.0
 MAX_EXCESS_ADAM = 200.0
 # Heuristic: mean square of the logits; a head alone is not a hundred times too large, so the signal before it is.
 MAX_HEAD_POWER = 1e4
+# Heuristic: first loss over that of a constant output, for other losses than cross entropy. Outputs of three times the
+# spread of the targets have a squared error of ten times that of their mean.
+MAX_START_RATIO = 10.0
 
 
 def _example(value: float, logit_ms: float) -> Profile:
@@ -51,18 +54,20 @@ def _margins(profile: Profile) -> Iterator[Margin]:
     healthy=_example(2.45, 0.4),
 )
 def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
-    r"""The initial cross entropy is far above $\ln C$, that of guessing among $C$ classes.
+    r"""The initial loss is far above that of guessing, so the network starts out certain of wrong answers.
 
     ## What it measures
     The cross entropy on this batch minus $\ln C$, where $C$ is the number of logits. Independent logits of variance
     $s^2$ add about $s^2/2$. Fires above `MAX_EXCESS` = 4 nats. With Adam and similar optimizers, whose steps do not
-    depend on the size of the gradient, it is a note up to `MAX_EXCESS_ADAM` = 200 nats.
+    depend on the size of the gradient, it is a note up to `MAX_EXCESS_ADAM` = 200 nats. For any other loss, the first
+    loss of the rehearsal over the loss to beat, which is that of the best constant output (or of the network with new
+    weights, where no constant is known): fires above `MAX_START_RATIO` = 10.
 
     ## Why it hurts
-    The network starts out certain of wrong answers. The first steps only shrink the logits, the gradient of a saturated
-    softmax does not respond to small improvements, and its size is far from that for which clipping and learning rate
-    were chosen. The cause is the head (a weight that is too large, or tied to an embedding of variance 1) or a stream
-    that has grown before it.
+    The network starts out certain of wrong answers. The first steps only shrink the outputs, the gradient of a
+    saturated softmax does not respond to small improvements, and its size is far from that for which clipping and
+    learning rate were chosen. The cause is the head (a weight that is too large, or tied to an embedding of variance 1)
+    or a stream that has grown before it.
 
     ## When it is wrong
     A trained model on other data may have any loss: it is a note if most matrices were trained before.
@@ -71,7 +76,10 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
     Andrej Karpathy, "A recipe for training neural networks", 2019 ("verify loss at init").
     """
     head = profile.facts.head if profile.facts else None
-    if head is None or not head.classes or head.classes < 2 or not math.isfinite(head.mean):
+    if head is None or not head.classes or head.classes < 2:
+        yield from _compare_with_constant(profile.rehearsal)
+        return
+    if not math.isfinite(head.mean):
         return
     guess = math.log(head.classes)
     if head.mean - guess <= MAX_EXCESS:
@@ -86,6 +94,21 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
         action=_action(head),
         evidence={"loss": head.mean, "guess": guess}
         | ({} if head.logit_ms is None else {"logit_ms": head.logit_ms}),
+    )
+
+
+def _compare_with_constant(rehearsal: Rehearsal | None) -> Iterator[Symptom]:
+    """A symptom if the outputs start so far off that a constant output would be far better."""
+    if rehearsal is None or not 0 < rehearsal.to_beat * MAX_START_RATIO < rehearsal.first < math.inf:
+        return
+    what = "the network with new weights" if rehearsal.constant is None else "the best constant output"
+    yield Symptom(
+        severity="warning",
+        where="the loss",
+        message=f"the initial loss is {rehearsal.first:.3g} where {what} has {rehearsal.to_beat:.3g}: the outputs "
+        "start far too large",
+        action="Initialize the last layer with a smaller standard deviation, or with torch's own initializer.",
+        evidence={"loss": rehearsal.first, "guess": rehearsal.to_beat},
     )
 
 

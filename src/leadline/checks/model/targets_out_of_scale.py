@@ -18,7 +18,7 @@ MAX_TARGET_SCALE = 30.0
     since="0.1.0",
     sick=asked(loss="mse_loss", output_scale=1.0, target_scale=500.0, target_spread=100.0),
     healthy=asked(loss="mse_loss", output_scale=1.0, target_scale=1.0, target_spread=1.0),
-    explains=("U522", "U521", "U523", "U509"),
+    explains=("I308", "U522", "U521", "U523", "U509"),
 )
 def targets_out_of_scale(profile: Profile) -> Iterator[Symptom]:
     r"""Regression targets are many times larger than the outputs.
