@@ -10,6 +10,7 @@ import leadline
 from benchmarks.atlas.problems import Problem
 from leadline.checks._probability import quantities
 from leadline.records import Rehearsal
+from leadline.report.verdict import rooted
 
 
 def ask(problem: Problem, batches: int) -> dict[str, Any]:
@@ -28,6 +29,9 @@ def ask(problem: Problem, batches: int) -> dict[str, Any]:
         "seconds": round(time.process_time() - began, 2),
     }
     answer["quantities"] = _rounded(quantities(report.profile))
+    if report.findings and report.verdict != "trains":
+        root = rooted(report.findings)[0][0]
+        answer["cause"] = {"code": root.code, "where": root.where, "message": root.message[:160]}
     rehearsal = report.profile.rehearsal
     if rehearsal is not None:
         answer["rehearsal"] = _rounded(_summary(rehearsal))
@@ -49,6 +53,7 @@ def _summary(rehearsal: Rehearsal) -> dict[str, Any]:
         "to_beat": rehearsal.to_beat,
         "held_out": rehearsal.held_out,
         "held_out_early": rehearsal.held_out_early,
+        "held_out_in_training": rehearsal.held_out_in_training,
         "references": {
             "reset" if run.is_reset else "own": {
                 "first": run.losses[0],
