@@ -39,6 +39,11 @@ def _parser() -> argparse.ArgumentParser:
         "--most", type=int, default=None, metavar="N", help="only N problems, as if by chance"
     )
     parser.add_argument("--again", action="store_true", help="also problems that have a result")
+    parser.add_argument(
+        "--outdated",
+        action="store_true",
+        help="`check`: only answers that the present probability contradicts",
+    )
     parser.add_argument("--healthy", action="store_true", help="give `fix` healthy networks, not failed ones")
     parser.add_argument("--one-batch", action="store_true", help="give `check` no further batches")
     parser.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
@@ -61,16 +66,19 @@ def run_checks(options: argparse.Namespace) -> None:
     """Ask about the chosen problems that were trained, with the batches that a program is checked with, or with one."""
     results, batches = (ONE_BATCH_ANSWERS, 1) if options.one_batch else (ANSWERS, DEFAULT_BATCHES)
     if options.again:
-        _forget(results, options)
+        _forget(results, {each.name for each in _named(options)})
+    if options.outdated:
+        rows = scores.rows(load(TRUTH), load(results))
+        _forget(results, {row.name for row in rows if row.is_outdated and options.half in (None, row.half)})
     cases, trained = load(results)["cases"], load(TRUTH)["cases"]
     names = [each.name for each in _chosen(options) if each.name in trained and each.name not in cases]
     _fill(results, check, [(name, batches) for name in names], options)
 
 
-def _forget(name: str, options: argparse.Namespace) -> None:
-    """Remove the answers to all problems that the options name, so that one version answers what remains."""
-    results, named = load(name), {each.name for each in _named(options)}
-    results["cases"] = {key: each for key, each in results["cases"].items() if key not in named}
+def _forget(name: str, problems: set[str]) -> None:
+    """Remove the answers to these problems, so that they are asked again."""
+    results = load(name)
+    results["cases"] = {key: each for key, each in results["cases"].items() if key not in problems}
     save(name, results)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from benchmarks.atlas.flaws import FLAWS
 from benchmarks.atlas.problem import Half
-from benchmarks.atlas.scores import JUDGES, Row, brier, reliability, repair_score, score
+from benchmarks.atlas.scores import JUDGES, Row, brier, causes, reliability, repair_score, score
 from benchmarks.result_files import Results, table
 from leadline.checks._probability import fitted_model
 
@@ -50,6 +50,17 @@ def render_flaws(rows: list[Row]) -> str:
     return table(["kind of flaw", *HEADER[1:]], lines)
 
 
+def render_causes(rows: list[Row]) -> str:
+    """How often the finding on top names the right cause, by kind of flaw."""
+    groups = sorted({FLAWS[row.flaw].group for row in rows if row.names_cause is not None})
+    lines = []
+    for group in (*groups, "all"):
+        chosen = [row for row in rows if group in (FLAWS[row.flaw].group, "all")]
+        cells = [causes(row for row in chosen if row.half == half) for half in HALVES]
+        lines.append([group, *(f"{right} of {caught}" for right, caught in cells)])
+    return table(["kind of flaw", *(f"families {half}" for half in HALVES)], lines)
+
+
 def render_reliability(rows: list[Row]) -> str:
     """Stated probabilities and what came true, in the families that were held out."""
     chosen = [row for row in rows if row.half == "held out"]
@@ -89,6 +100,7 @@ def render_model(rows: list[Row]) -> str:
 RENDERERS: dict[str, Callable[[list[Row]], str]] = {
     "atlas-figures": render_figures,
     "atlas-flaws": render_flaws,
+    "atlas-causes": render_causes,
     "atlas-families": render_families,
     "atlas-reliability": render_reliability,
     "atlas-model": render_model,

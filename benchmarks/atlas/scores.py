@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from benchmarks.atlas.causes import is_right_cause
 from benchmarks.atlas.flaws import FLAWS
 from benchmarks.atlas.problem import Half, half_of
 from benchmarks.atlas.truth import MAX_FAILED, MIN_REACHED, SEEDS, Outcome, judge, progress
@@ -72,6 +73,19 @@ class Row:
             return self.answer["verdict"] in ("poor", "fails", "error")
         return chance < MIN_TRAINING_PROBABILITY
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the verdict was given by a model of the probability that says the opposite of the present one."""
+        return self.alarm != (self.answer["verdict"] in ("poor", "fails", "error"))
+
+    @property
+    def names_cause(self) -> bool | None:
+        """Whether the finding on top names the right cause; None unless it fails and an alarm was raised."""
+        if not self.fails or not self.alarm:
+            return None
+        cause = self.answer.get("cause")
+        return cause is not None and is_right_cause(self.flaw, cause)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
@@ -134,6 +148,12 @@ def score(chosen: Iterable[Row], alarms: Callable[[Row], bool]) -> Score:
         reached=sum(outcome == "reaches" for outcome, _ in counted),
         false_alarms=sum(outcome == "reaches" and alarm for outcome, alarm in counted),
     )
+
+
+def causes(chosen: Iterable[Row]) -> tuple[int, int]:
+    """How many of the failures that were caught have the right cause on top, and how many were caught."""
+    named = [row.names_cause for row in chosen if row.names_cause is not None]
+    return sum(named), len(named)
 
 
 def brier(chosen: Iterable[Row]) -> float:
@@ -219,7 +239,10 @@ def summary(chosen: list[Row]) -> str:
                 f"false alarms {got.false_alarms}/{got.reached} = {got.false_alarm_rate:.1%}"
             )
         undecided = sum(row.answer["verdict"] == "undecided" for row in inside)
-        lines.append(f"  undecided {undecided}; Brier {brier(inside):.3f}")
+        right, caught = causes(inside)
+        lines.append(
+            f"  undecided {undecided}; Brier {brier(inside):.3f}; right cause on top {right} of {caught}"
+        )
         for low, high, count, stated, true in reliability(inside):
             lines.append(
                 f"    {low:.2f} to {high:.2f}: {count} problems, stated {stated:.2f}, came true {true:.2f}"

@@ -23,7 +23,8 @@ class RunningStatistics:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._norms = [each for each in model.modules() if _has_statistics(each)]
+        norms = [each for each in model.modules() if isinstance(each, _NormBase)]
+        self._norms = [each for each in norms if None not in _buffers(each).values()]
         self._start = [_copies(norm) for norm in self._norms]
         self._now = [_copies(norm) for norm in self._norms]
         self._steps = 0
@@ -77,9 +78,9 @@ class RunningStatistics:
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"
 
 
-def _has_statistics(module: nn.Module) -> bool:
-    return isinstance(module, _NormBase) and module.running_mean is not None
+def _buffers(norm: _NormBase) -> dict[str, Any]:
+    return {name: getattr(norm, name) for name in (MEAN, VARIANCE, COUNT)}
 
 
-def _copies(norm: Any) -> dict[str, Tensor]:
-    return {name: getattr(norm, name).detach().clone() for name in (MEAN, VARIANCE, COUNT)}
+def _copies(norm: _NormBase) -> dict[str, Tensor]:
+    return {name: buffer.detach().clone() for name, buffer in _buffers(norm).items()}
