@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from leadline.checks import model_checks
 from leadline.checks._examples import stack_with_update
 from leadline.records import Rehearsal
-from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_FAILING_STEPS
+from leadline.records.rehearsal import MAX_REHEARSAL_STEPS, MIN_FAILING_STEPS
 
 LEARNS = Rehearsal(losses=(2.3, 2.2, 1.7), constant=2.2)
 FALLS = Rehearsal(losses=(2.3, 2.1, 1.9), constant=2.2)

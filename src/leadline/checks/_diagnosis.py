@@ -41,8 +41,8 @@ from leadline.records import (
     severity_rank,
 )
 from leadline.records.codec import Unsaved
+from leadline.records.rehearsal import MAX_REHEARSAL_STEPS
 from leadline.records.report import Report
-from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.report.verdict import is_about_wiring, sentence
 from leadline.text import plural
 from leadline.tracer.inputs import CALLING_CODE

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from leadline.checks._steps import decay_per_step
 from leadline.records import Outlook, OutlookTerm, Profile, Rehearsal
-from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_REFERENCE_PROGRESS
+from leadline.records.rehearsal import MAX_REHEARSAL_STEPS, MIN_REFERENCE_PROGRESS
 
 FITTED_MODEL = "probability.json"
 # Derived: more likely than not.

@@ -89,6 +89,7 @@ from leadline.records.profile import (
     Theory,
 )
 from leadline.records.rate_scan import RATES_SCHEMA, RateScan
+from leadline.records.rehearsal import ReferenceRun, Rehearsal
 from leadline.records.repair import (
     RECIPE_SCHEMA,
     Edit,
@@ -130,8 +131,6 @@ from leadline.records.update import (
     LinePoint,
     LowRankStep,
     ParameterStep,
-    ReferenceRun,
-    Rehearsal,
     Update,
 )
 from leadline.records.wiring import (

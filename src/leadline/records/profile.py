@@ -9,8 +9,9 @@ import msgspec
 
 from leadline.records.facts import ModelFacts
 from leadline.records.parts import NetworkParts
+from leadline.records.rehearsal import MIN_LEARNED_PROGRESS, Rehearsal
 from leadline.records.trace import CutKind, Gap, Optimizer, Source, Units
-from leadline.records.update import MIN_LEARNED_PROGRESS, Rehearsal, Update
+from leadline.records.update import Update
 from leadline.records.wiring import Dependence, Ledger, Question
 
 FactorKind = Literal[

@@ -15,9 +15,9 @@ from leadline.case import Case
 from leadline.checks._diagnosis import check_case
 from leadline.monitor.watch import Watch
 from leadline.records import Gap
+from leadline.records.rehearsal import MAX_REHEARSAL_STEPS
 from leadline.records.report import Report
 from leadline.records.run import Alert
-from leadline.records.update import MAX_REHEARSAL_STEPS
 from leadline.runner.collectives import forbid_collectives
 from leadline.runner.optimizers import freeze_others
 from leadline.runner.rates import at_full_rate

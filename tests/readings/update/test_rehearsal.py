@@ -27,7 +27,7 @@ from leadline.readings.update.rehearsal import (
     split_samples,
 )
 from leadline.records import Rehearsal
-from leadline.records.update import MAX_REHEARSAL_STEPS, MIN_STUCK_STEPS
+from leadline.records.rehearsal import MAX_REHEARSAL_STEPS, MIN_STUCK_STEPS
 from leadline.tracer import restore
 from leadline.tracer.state import Snapshot
 from leadline.tracer.trace import trace_case

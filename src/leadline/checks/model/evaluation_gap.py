@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.records import Profile, Rehearsal
-from leadline.records.update import MIN_LEARNED_PROGRESS
+from leadline.records.rehearsal import MIN_LEARNED_PROGRESS
 from leadline.text import plural
 
 

@@ -11,7 +11,7 @@ from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.checks._steps import lower_rate_action
 from leadline.records import Margin, Profile, Rehearsal, Update
-from leadline.records.update import MAX_RISE
+from leadline.records.rehearsal import MAX_RISE
 from leadline.text import on_batches, plural
 
 # Heuristic: factor by which to lower the learning rate if no lower rate is known to be safe.

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from leadline.checks._check import Symptom, check
 from leadline.checks._examples import stack_with_update
 from leadline.records import Profile, Rehearsal
-from leadline.records.update import MAX_STEADY_RISE, MIN_STUCK_STEPS
+from leadline.records.rehearsal import MAX_STEADY_RISE, MIN_STUCK_STEPS
 from leadline.text import on_batches
 
 # Derived: a dropout rate p adds noise of p / (1 - p) times the power of the signal, here three times.

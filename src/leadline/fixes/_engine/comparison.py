@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from leadline.records import Trial
-from leadline.records.update import MAX_START_MULTIPLE
+from leadline.records.rehearsal import MAX_START_MULTIPLE
 
 # Derived: 95 % of a normal distribution. What passes by chance meets another seed in the confirmation.
 MIN_GAIN_SIGMAS = 2.0

@@ -31,7 +31,7 @@ from leadline.fixes._engine.trial import Batches, Losses, Trials, with_batch
 from leadline.readings.update.constant import constant_loss, loss_terms
 from leadline.readings.update.probe import outputs_of
 from leadline.records import Rehearsal
-from leadline.records.update import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
+from leadline.records.rehearsal import MIN_FALLING_PROGRESS, MIN_LEARNED_PROGRESS
 from leadline.tracer.inputs import call_model, copy_batch, find_loss
 from leadline.tracer.restore import preserve_process_state
 

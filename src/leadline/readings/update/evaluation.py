@@ -24,7 +24,7 @@ class RunningStatistics:
 
     def __init__(self, model: nn.Module) -> None:
         norms = [each for each in model.modules() if isinstance(each, _NormBase)]
-        self._norms = [each for each in norms if None not in _buffers(each).values()]
+        self._norms = [each for each in norms if all(b is not None for b in _buffers(each).values())]
         self._start = [_copies(norm) for norm in self._norms]
         self._now = [_copies(norm) for norm in self._norms]
         self._steps = 0

@@ -25,7 +25,7 @@ from leadline.readings.update.constant import fitted_constant_loss, loss_terms, 
 from leadline.readings.update.evaluation import RunningStatistics
 from leadline.readings.update.probe import StepProbe, open_probe
 from leadline.records import Rehearsal, Trace
-from leadline.records.update import (
+from leadline.records.rehearsal import (
     MAX_REHEARSAL_STEPS,
     MIN_FALLING_PROGRESS,
     MIN_STUCK_STEPS,
