@@ -122,18 +122,18 @@ def started(first: float, **fields: float) -> Profile:
 
 
 @pytest.mark.parametrize("known", ["constant", "fresh"])
-@pytest.mark.parametrize(("first", "found"), [(19.0, 0), (21.0, 1), (math.inf, 0)])
-def test_a_first_loss_of_ten_times_the_loss_to_beat_is_far_off(known: str, first: float, found: int):
+@pytest.mark.parametrize(("first", "found"), [(199.0, 0), (201.0, 1), (math.inf, 0)])
+def test_a_first_loss_of_a_hundred_times_the_loss_to_beat_is_far_off(known: str, first: float, found: int):
     assert len(findings("I308", started(first, **{known: 2.0}))) == found
 
 
 def test_a_loss_below_zero_has_no_ratio_to_the_loss_to_beat():
-    assert not findings("I308", started(5.0, constant=-1.0))
+    assert not findings("I308", started(500.0, constant=-1.0))
 
 
 def test_cross_entropy_is_compared_with_guessing_and_not_with_the_constant():
     head = Head(loss="cross_entropy", value=2.5, classes=10, logit_ms=1.0, logit_max=3.0, behind="")
-    profile = replace(started(30.0, constant=2.0), facts=ModelFacts(head=head))
+    profile = replace(started(3000.0, constant=2.0), facts=ModelFacts(head=head))
     assert not findings("I308", profile)
 
 

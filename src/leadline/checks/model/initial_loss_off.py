@@ -16,9 +16,9 @@ MAX_EXCESS = 4.0
 MAX_EXCESS_ADAM = 200.0
 # Heuristic: mean square of the logits; a head alone is not a hundred times too large, so the signal before it is.
 MAX_HEAD_POWER = 1e4
-# Heuristic: first loss over that of a constant output, for other losses than cross entropy. Outputs of three times the
-# spread of the targets have a squared error of ten times that of their mean.
-MAX_START_RATIO = 10.0
+# Calibrated by benchmarks/atlas: first loss over that of a constant output, for other losses than cross entropy. A
+# healthy family starts at 12; outputs of ten times the spread of the targets have a squared error of a hundred times.
+MAX_START_RATIO = 100.0
 
 
 def _example(value: float, logit_ms: float) -> Profile:
@@ -61,7 +61,7 @@ def initial_loss_off(profile: Profile) -> Iterator[Symptom]:
     $s^2$ add about $s^2/2$. Fires above `MAX_EXCESS` = 4 nats. With Adam and similar optimizers, whose steps do not
     depend on the size of the gradient, it is a note up to `MAX_EXCESS_ADAM` = 200 nats. For any other loss, the first
     loss of the rehearsal over the loss to beat, which is that of the best constant output (or of the network with new
-    weights, where no constant is known): fires above `MAX_START_RATIO` = 10.
+    weights, where no constant is known): fires above `MAX_START_RATIO` = 100.
 
     ## Why it hurts
     The network starts out certain of wrong answers. The first steps only shrink the outputs, the gradient of a
