@@ -26,14 +26,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.timing import rounded, spread
 from leadline.nn import Encoder, Options
 
 RESULTS = Path(__file__).parent / "results" / "blocks.json"
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "nn.md"
 
 SIZES = {"small": (64, 4, 64, 16, 100), "wide": (256, 4, 128, 8, 24)}  # width, heads, time, batch, depth
+GOAL_SIZES = {"batch 8": (64, 4, 64, 8, 32), "batch 16": (64, 4, 64, 16, 32)}
 DEPTHS = (10, 100, 1000)
 ROUNDS = 7  # timed steps per model, alternating with the others
+GOAL_ROUNDS = 16
 
 Size = tuple[int, int, int, int, int]
 
@@ -60,6 +63,18 @@ def ours(size: Size, **options: Any) -> nn.Module:
     return Encoder(width, heads, depth, scheme="pre", options=Options(positions="none", **options))
 
 
+class Causal(nn.Module):
+    """An encoder in which no token sees a later one, as in GPT-2."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.model(x, causal=True)
+        return y
+
+
 def hand_written(size: Size) -> nn.Module:
     width, heads, _, _, depth = size
     return nn.Sequential(*(HandWritten(width, heads) for _ in range(depth)), nn.LayerNorm(width))
@@ -73,7 +88,7 @@ def torch_encoder(size: Size) -> nn.Module:
     return nn.TransformerEncoder(layer, depth, norm=nn.LayerNorm(width), enable_nested_tensor=False)
 
 
-def gpt2(size: Size) -> nn.Module:
+def gpt2(size: Size, activation: str = "gelu") -> nn.Module:
     from transformers import GPT2Config, GPT2Model
 
     width, heads, time_, _, depth = size
@@ -83,7 +98,7 @@ def gpt2(size: Size) -> nn.Module:
         n_layer=depth,
         n_positions=time_,
         vocab_size=8,
-        activation_function="gelu",
+        activation_function=activation,
         resid_pdrop=0.0,
         embd_pdrop=0.0,
         attn_pdrop=0.0,
@@ -173,8 +188,21 @@ MODES: dict[str, Callable[[Size], nn.Module]] = {
     "checkpoint": lambda size: ours(size, checkpoint_every=round(math.sqrt(size[4]))),
     "hand-written SDPA": hand_written,
 }
-TABLES = {"models": MODELS, "modes": MODES}
-PARTS = [*SIZES, "depth"]
+GOAL_MODELS: dict[str, Callable[[Size], nn.Module]] = {
+    "leadline": ours,
+    "leadline, causal": lambda size: Causal(ours(size)),
+    "nn.TransformerEncoder": torch_encoder,
+    "Hugging Face GPT-2, erf GELU": gpt2,
+    "Hugging Face GPT-2, tanh GELU (its default)": lambda size: gpt2(size, "gelu_new"),
+}
+# Each other model with ours that computes the same, and the largest ratio that is wanted.
+GOALS = {
+    "nn.TransformerEncoder": ("leadline", "0.90"),
+    "Hugging Face GPT-2, erf GELU": ("leadline, causal", "0.85"),
+    "Hugging Face GPT-2, tanh GELU (its default)": ("leadline, causal", ""),
+}
+TABLES = {"models": MODELS, "modes": MODES, "goals": GOAL_MODELS}
+PARTS = [*SIZES, "depth", "goals"]
 
 
 def measure_in_turns(table: str, names: list[str], size: Size, rounds: int) -> dict[str, Any]:
@@ -261,10 +289,27 @@ def run(parts: list[str]) -> dict[str, Any]:
         results.setdefault("load", {})[part] = os.getloadavg()
         if part == "depth":
             results[part] = by_depth({10: 4 * ROUNDS, 100: ROUNDS, 1000: 3})
+        elif part == "goals":
+            results[part] = {label: _goal_rows(size) for label, size in GOAL_SIZES.items()}
         else:
             results[part] = in_fresh_process("turns", "models", [*MODELS], SIZES[part], ROUNDS)
             print(part, {name: row["ratio"] for name, row in results[part].items()}, flush=True)
     return results
+
+
+def _goal_rows(size: Size) -> dict[str, Any]:
+    """Return, for each other model, its step time and the quartiles of ours divided by it, round by round."""
+    measured = in_fresh_process("turns", "goals", [*GOAL_MODELS], size, GOAL_ROUNDS)
+    rows: dict[str, Any] = {}
+    for peer, (own, _) in GOALS.items():
+        if peer in measured:
+            ratios = [
+                ours / theirs
+                for ours, theirs in zip(measured[own]["ratios"], measured[peer]["ratios"], strict=True)
+            ]
+            rows[peer] = {"ratio": rounded(spread(ratios), 3), "seconds": measured[peer]["seconds"]}
+    print(size, rows, flush=True)
+    return rows
 
 
 def render_speed(results: dict[str, Any]) -> str:
@@ -302,6 +347,24 @@ def _layer_cell(row: dict[str, Any], one: dict[str, Any], depth: int) -> str:
     return f"{row['ratio']:.2f} ({row['seconds'] / depth * 1000:.2f} ms), {memory:.2f} MB"
 
 
+def render_goals(results: dict[str, Any]) -> str:
+    """Return the table of our step time divided by that of each model with a goal."""
+    lines = [
+        "| leadline over | " + " | ".join(GOAL_SIZES) + " | goal |",
+        "|---|" + "---|" * (len(GOAL_SIZES) + 1),
+    ]
+    for peer, (_, goal) in GOALS.items():
+        cells = [_goal_cell(results["goals"][label].get(peer)) for label in GOAL_SIZES]
+        lines.append(f"| {peer} | " + " | ".join(cells) + f" | {goal} |")
+    return "\n".join(lines)
+
+
+def _goal_cell(row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "not installed"
+    return "{median:.2f} ({low:.2f} to {high:.2f})".format(**row["ratio"])
+
+
 def write_between_markers(name: str, text: str) -> None:
     """Replace the text between the two markers `name` of the docs page."""
     opening, closing = f"<!-- {name} -->", f"<!-- /{name} -->"
@@ -325,6 +388,7 @@ def main() -> None:
     results = json.loads(RESULTS.read_text())
     write_between_markers("block-speed", render_speed(results))
     write_between_markers("block-depth", render_depth(results))
+    write_between_markers("block-goals", render_goals(results))
 
 
 if __name__ == "__main__":

@@ -49,7 +49,7 @@ class Ours:
         self._watch.close()
 
     def look_at_blocks(self) -> None:
-        self._watch._table.glance_every = 1
+        self._watch._schedule.block_interval = 1
 
     def samples(self) -> int:
         return sum(event.kind == "sample" for event in self._watch.events)
@@ -59,7 +59,8 @@ class Ours:
 
     def writing(self) -> float:
         """Return the processor time of the thread that writes the run file."""
-        return self._watch._journal.seconds
+        writer = self._watch._journal.writer
+        return 0.0 if writer is None else writer.seconds
 
 
 def ours_by_budget(model: nn.Module, optimizer: Optimizer, folder: Path) -> Ours:

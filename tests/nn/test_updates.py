@@ -94,6 +94,7 @@ def test_tables_in_the_docs_are_what_the_results_render_to():
     assert between(page, "update-exponents") == bench.render(json.loads(bench.RESULTS.read_text()))
     assert between(page, "block-speed") == blocks.render_speed(speed)
     assert between(page, "block-depth") == blocks.render_depth(speed)
+    assert between(page, "block-goals") == blocks.render_goals(speed)
     records = json.loads(runs.RESULTS.read_text())
     assert between(page, "thousand-layers") == runs.render(records)
     assert between(page, "thousand-layers-cost") == runs.render_costs(records)
