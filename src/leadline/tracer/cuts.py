@@ -127,8 +127,8 @@ def _views(trace: Trace, values: Iterable[int]) -> set[int]:
     """These values, also in another shape or dtype."""
     known = {*values}
     for op in trace.ops:
-        if op.kind in LAYOUT_KINDS and known & {*op.inputs}:
-            known |= {*op.outputs}
+        if op.kind in LAYOUT_KINDS and not known.isdisjoint(op.inputs):
+            known.update(op.outputs)
     return known
 
 
@@ -136,8 +136,8 @@ def values_after(trace: Trace, values: Iterable[int]) -> set[int]:
     """These values, and everything that is computed from them."""
     known = {*values}
     for op in trace.ops:
-        if known & {*op.inputs}:
-            known |= {*op.outputs}
+        if not known.isdisjoint(op.inputs):
+            known.update(op.outputs)
     return known
 
 
@@ -145,8 +145,8 @@ def _ancestors(trace: Trace, values: Iterable[int]) -> set[int]:
     """Values that these were computed from, and themselves."""
     known = {*values}
     for op in reversed(trace.ops):
-        if known & {*op.outputs}:
-            known |= {*op.inputs}
+        if not known.isdisjoint(op.outputs):
+            known.update(op.inputs)
     return known
 
 

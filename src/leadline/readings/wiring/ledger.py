@@ -274,8 +274,10 @@ def _idle(trace: Trace, modules: dict[str, Module], used: set[str]) -> Iterator[
 def _reused(modules: dict[str, Module], idle: Sequence[IdleModule]) -> Iterator[ReusedModule]:
     idle_paths = {each.path for each in idle}
     for module in modules.values():
+        if module.calls < 2 or not idle_paths:
+            continue
         waiting = tuple(other.path for other in siblings_of(module, modules) if other.path in idle_paths)
-        if module.calls > 1 and waiting:
+        if waiting:
             yield ReusedModule(path=module.path, type=module.type, calls=module.calls, idle_siblings=waiting)
 
 

@@ -66,8 +66,10 @@ def _repeated_modules(trace: Trace) -> Iterator[RepeatedModule]:
         parent = module.path.rpartition(".")[0]
         is_listed = parent in containers
         paths = [path for path in (module.path, *module.aliases) if path.rpartition(".")[0] == parent]
+        if len(paths) < 2:
+            continue
         count = sum(each.count for each in trace.parameters if each.name.startswith(f"{module.path}."))
-        if len(paths) > 1 and count and (is_listed or _is_chained(trace, module)):
+        if count and (is_listed or _is_chained(trace, module)):
             yield RepeatedModule(
                 paths=tuple(paths),
                 type=module.type,
