@@ -98,13 +98,17 @@ def mixed(parts: Iterable[tuple[float, PositionProfile | None]]) -> PositionProf
     uneven = [(ms, profile) for ms, profile in parts if profile is not None]
     if not uneven:
         return None
-    first = max(uneven, key=lambda part: part[0] * unevenness(part[1]))[1]
+    first = uneven[0][1]
+    if len(uneven) > 1:
+        first = max(uneven, key=lambda part: part[0] * unevenness(part[1]))[1]
     whole = sum(ms for ms, _ in parts)
     sizes = [0.0] * len(first.weights)
     for ms, profile in parts:
         fits = profile is not None and profile.axis == first.axis and len(profile.weights) == len(sizes)
-        for place in range(len(sizes)):
-            sizes[place] += ms * profile.weights[place] if fits and profile is not None else ms
+        if fits and profile is not None:
+            sizes = [size + ms * weight for size, weight in zip(sizes, profile.weights, strict=True)]
+        else:
+            sizes = [size + ms for size in sizes]
     return normalized_profile(first.axis, sizes)[1] if whole > 0 else None
 
 

@@ -13,6 +13,7 @@ from leadline.readings.theory.forward import Forward, predict_forward
 from leadline.readings.theory.moment_rule import SignalFacts, read_signal_facts
 from leadline.readings.theory.signal import fluctuation
 from leadline.records import Op, Trace
+from leadline.tracer.process import pause_garbage_collection
 
 # Derived: two standard deviations of ln E[x^2] at 5 L / n = 1, where single networks differ from the mean.
 MAX_BAND = 2.0
@@ -29,7 +30,7 @@ class Prediction:
 
 def predict(trace: Trace, *, from_measured: bool = False) -> Prediction:
     """Run both passes; with `from_measured` every op reads measured values (see `predict_forward`)."""
-    with torch.inference_mode(mode=False), torch.no_grad():
+    with pause_garbage_collection(cycles=False), torch.inference_mode(mode=False), torch.no_grad():
         facts = read_signal_facts(trace)
         forward = predict_forward(trace, facts, from_measured=from_measured)
         backward = predict_backward(trace, facts, forward, from_measured=from_measured)
