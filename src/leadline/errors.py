@@ -74,3 +74,9 @@ def install_extra(extra: str) -> str:
 
 def _line(text: str) -> str:
     return clean(cut(text, MAX_MESSAGE_LENGTH // 3))
+
+
+def summarize_error(error: BaseException) -> str:
+    """Return the class of an error and the first line of its message, such as `ValueError: no labels`."""
+    first = (str(error).strip().splitlines() or ["no reason given"])[0]
+    return f"{type(error).__name__}: {first}"

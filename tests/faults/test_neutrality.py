@@ -6,12 +6,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import numpy
 import pytest
 import torch
 
 import leadline
 from leadline import Case
-from tests.support.faults import writers_of_batches, writers_of_weights  # noqa: F401  (they add programs)
+from tests.support.faults import (  # noqa: F401  (they add programs)
+    writers_of_batches,
+    writers_of_code,
+    writers_of_weights,
+)
 from tests.support.faults.contents import Contents, contents, settings
 from tests.support.faults.writers import PROGRAMS, Program
 from tests.support.zoo.plain_run import call, loss_of
@@ -40,7 +45,11 @@ def _default_settings() -> Iterator[None]:
     torch.set_grad_enabled(True)
     torch.set_default_dtype(torch.float32)
     torch.set_autocast_enabled("cpu", enabled=False)
-    torch.backends.cudnn.benchmark = False
+    torch.backends.cudnn.benchmark, torch.backends.cudnn.enabled = False, True
+    torch.backends.cuda.enable_flash_sdp(enabled=True)
+    torch._C._set_mkldnn_enabled(True)  # noqa: FBT003  (it takes no name)
+    torch.backends.mkldnn.matmul.fp32_precision = "none"
+    numpy.seterr(over="warn")
 
 
 def everything(program: Program) -> Contents:

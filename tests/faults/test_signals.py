@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 import torch
@@ -124,6 +127,67 @@ def test_an_exception_of_a_handler_is_raised_even_if_leadline_caught_it():
 
     with raising_handlers(1), pytest.raises(Timeout):
         work()
+
+
+class OrdinaryTimeoutError(Exception):
+    """What most handlers raise; code that tries something of the user's catches it."""
+
+
+@contextmanager
+def ordinary_handler() -> Iterator[None]:
+    def handle(number: int, frame: object) -> None:
+        raise OrdinaryTimeoutError
+
+    before = signal.signal(signal.SIGALRM, handle)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+class AlarmAtCall(nn.Linear):
+    """Sends itself a signal in one of its calls."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(4, 4)
+        self.calls: Iterator[int] = itertools.count(1)  # what a pass takes from it is not put back
+        self.at = at
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if next(self.calls) == self.at:
+            signal.raise_signal(signal.SIGALRM)
+        return super().forward(x)
+
+
+class AlarmInStep(torch.optim.SGD):
+    def step(self, closure: Any = None) -> Any:
+        signal.raise_signal(signal.SIGALRM)
+        return super().step(closure)
+
+
+def alarm_case(at: int, kind: type[torch.optim.Optimizer] = torch.optim.SGD) -> leadline.Case:
+    torch.manual_seed(0)
+    model = AlarmAtCall(at)
+    return leadline.Case(model, torch.randn(8, 4), None, mean_square, kind(model.parameters(), lr=0.01))
+
+
+def mean_square(output: torch.Tensor) -> torch.Tensor:
+    return output.square().mean()
+
+
+@pytest.mark.parametrize("verb", ["update", "check", "fix"])
+def test_an_ordinary_exception_of_a_handler_during_a_step_is_raised(verb: str):
+    with ordinary_handler(), pytest.raises(OrdinaryTimeoutError):
+        getattr(leadline, verb)(alarm_case(0, AlarmInStep))
+
+
+def test_an_ordinary_exception_of_a_handler_in_any_pass_of_a_check_is_raised_after_a_few_passes_at_most():
+    counting = alarm_case(0)
+    leadline.check(counting, rehearse=8)
+    passes = next(counting.model.calls) - 1
+    for at in range(1, passes + 1, max(passes // 12, 1)):
+        case = alarm_case(at)
+        with ordinary_handler(), pytest.raises(OrdinaryTimeoutError):
+            leadline.check(case, rehearse=8)
+        assert next(case.model.calls) <= at + 8  # a search along the step makes so many
 
 
 def test_handlers_that_do_not_raise_run_at_once():

@@ -246,3 +246,27 @@ def test_a_model_without_values_is_refused_where_it_has_to_run(kind: str, ask: s
     }
     with pytest.raises(InputError, match="without values"):
         asks[ask]()
+
+
+# Settings that a program may have made before.
+
+
+@pytest.fixture
+def _own_precision() -> Iterator[None]:
+    """The precision of one backend alone, which makes torch refuse to state that of all."""
+    cuda = torch.backends.cuda.matmul
+    before, cuda.fp32_precision = cuda.fp32_precision, "tf32"
+    with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+        torch.get_float32_matmul_precision()
+    yield
+    cuda.fp32_precision = before
+
+
+@pytest.mark.usefixtures("_own_precision")
+@pytest.mark.skipif(not hasattr(torch.backends, "fp32_precision"), reason="torch has one precision for all")
+@pytest.mark.parametrize("ask", ["trace", "check", "update", "symmetries", "fix"])
+def test_a_program_that_sets_the_precision_of_one_backend_gets_an_answer(ask: str):
+    case = build("scalar_parameter")
+    options = {"fix": {"budget": 0.1}, "check": {"rehearse": 8}}
+    getattr(leadline, ask)(case, **options.get(ask, {}))
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"

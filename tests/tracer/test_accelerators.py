@@ -46,9 +46,9 @@ def test_one_traced_pass_waits_for_the_device_once():
 class WritesItsWeights(nn.Module):
     """Changes a weight in each pass, which is put back."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner = network()[0]
+        self.inner = inner
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         output = self.inner(x)
@@ -58,7 +58,8 @@ class WritesItsWeights(nn.Module):
 
 
 def test_what_a_pass_writes_is_restored_without_further_waits():
-    model, x = WritesItsWeights(), network()[1]
+    inner, x = network()
+    model = WritesItsWeights(inner)
     before = model.inner[0].weight.inner.clone()
     version = model.inner[0].weight._version
     leadline.trace(model, x, loss=mean_square, theory=False)

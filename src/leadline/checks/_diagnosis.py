@@ -15,7 +15,7 @@ from leadline.checks import model_checks
 from leadline.checks._check import Check, refutation_clause
 from leadline.checks._probability import MIN_TRAINING_PROBABILITY, read_outlook
 from leadline.checks.model.non_finite import anomaly_action, describe_anomaly
-from leadline.errors import InputError, add_first_advice
+from leadline.errors import InputError, add_first_advice, summarize_error
 from leadline.readings.anomalies import find_anomaly_before
 from leadline.readings.profile import read_profile
 from leadline.readings.symmetry.reading import read_symmetry
@@ -77,11 +77,12 @@ def check_case(  # noqa: PLR0913  (one switch for each part of a check)
         profile, coverage = _with_update(case, profile, coverage, required=bool(update))
     if rehearse and profile.update is not None:
         most = MAX_REHEARSAL_STEPS if rehearse is True else rehearse
+        missing: list[Gap] = []
         rehearsal, gaps = _read(
             "what the first steps achieve",
-            lambda: rehearse_steps(case, trace, steps=most, is_late=is_late),
+            lambda: rehearse_steps(case, trace, steps=most, is_late=is_late, report_gap=missing.append),
         )
-        coverage = _with_gaps(coverage, gaps)
+        coverage = _with_gaps(coverage, (*gaps, *missing))
         if rehearsal is not None:
             profile = replace(profile, rehearsal=rehearsal, constant_loss=rehearsal.constant)
     elif case.optimizer is None:
@@ -106,8 +107,7 @@ def _read(what: str, read: Callable[[], T]) -> tuple[T | None, tuple[Gap, ...]]:
         if is_users_error(error, CALLING_CODE):
             raise
         _LOG.warning("reading %s failed; please report it", what, exc_info=True)
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-        return None, (Gap(what=what, why=f"{FAILED_READING}: {type(error).__name__}: {reason}"),)
+        return None, (Gap(what=what, why=f"{FAILED_READING}: {summarize_error(error)}"),)
 
 
 FAILED_READING = "Leadline failed to read it"

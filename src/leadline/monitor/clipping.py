@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from leadline.monitor.norms import Norms, one_norm, read_one, total
+from leadline.monitor.norms import Norms, one_norm, read_many, total
 
 # Derived: two float32 norms of the same gradient, summed in different orders, differ by less than this share.
 MIN_CLIPPED_SHARE = 1e-4
@@ -60,7 +60,7 @@ class RawGradients:
         with_gradient = [each for each in self._parameters if each.grad is not None]
         if not with_gradient or any(id(each) not in self._norms for each in with_gradient):
             return None
-        norms = [read_one(self._norms[id(each)]) for each in with_gradient]
+        norms = read_many([self._norms[id(each)] for each in with_gradient])
         raw_norm = total([each for each in norms if each is not None])
         if not math.isfinite(raw_norm):
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import torch
@@ -36,15 +37,44 @@ class Norms:
 
     def read(self) -> list[float | None]:
         """Return the norms in the order of the tensors; waits for a device that still computes."""
-        if self._values is not None:
-            return self._values
+        if self._values is None and len(self._pending) == 1 and self._pending[0][0] is None:
+            self._values = self._pending.pop()[1].tolist()  # by far the most frequent case
+        elif self._values is None:
+            fetch([self])
+        return self._values or []
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the norms were not read yet."""
+        return self._values is None
+
+    @property
+    def stacks(self) -> list[tuple[list[int] | None, Tensor]]:
+        """The norms that were not read yet, with their positions; None: of all tensors in order."""
+        return self._pending
+
+    def set_values(self, stacks: Sequence[tuple[list[int] | None, list[float]]]) -> None:
+        """Keep what was read of `stacks`."""
         norms: list[float | None] = [None] * self._size
-        for positions, stacked in self._pending:
-            if positions is None:
-                return stacked.tolist()
-            for position, value in zip(positions, stacked.tolist(), strict=True):
+        for positions, values in stacks:
+            for position, value in zip(
+                range(self._size) if positions is None else positions, values, strict=True
+            ):
                 norms[position] = value
-        return norms
+        self._values, self._pending = norms, []
+
+
+def fetch(norms: Sequence[Norms]) -> None:
+    """Read all of these norms at once, so that the host waits for each device a single time."""
+    stacks = [(each, positions, stacked) for each in norms for positions, stacked in each.stacks]
+    values: dict[int, list[float]] = {}
+    for device in {stacked.device for *_, stacked in stacks}:
+        members = [stacked for *_, stacked in stacks if stacked.device == device]
+        numbers = iter((members[0] if len(members) == 1 else torch.cat(members)).tolist())
+        values.update((id(each), list(islice(numbers, len(each)))) for each in members)
+    for norm in norms:
+        if norm.is_pending:
+            norm.set_values([(positions, values[id(stacked)]) for positions, stacked in norm.stacks])
 
 
 def one_norm(tensor: Tensor) -> Tensor | Norms:
@@ -55,6 +85,12 @@ def one_norm(tensor: Tensor) -> Tensor | Norms:
 def read_one(norm: Tensor | Norms) -> float | None:
     """Return the norm, or None if the tensor has no readable values. Waits for a device that still computes."""
     return norm.item() if isinstance(norm, Tensor) else norm.read()[0]
+
+
+def read_many(norms: Sequence[Tensor | Norms]) -> list[float | None]:
+    """Return the norms like `read_one`; waits at most once for each device."""
+    fetch([each for each in norms if isinstance(each, Norms)])
+    return [read_one(each) for each in norms]
 
 
 def is_simple(tensor: Tensor) -> bool:
@@ -139,6 +175,11 @@ class ShardNorms:
         self._norms = Norms(local(tensors, simple=simple) if parts is None else parts, simple=simple)
         self._shard_norms = _sum_over_shards(tensors, sharded, self._norms) if sharded else {}
         self.ready = self._norms.ready
+
+    @property
+    def own(self) -> Norms:
+        """The norms of this process's parts."""
+        return self._norms
 
     def read(self) -> list[float | None]:
         norms = self._norms.read()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
-from leadline.monitor.norms import ShardNorms, is_simple, local, total
+from leadline.monitor.norms import ShardNorms, fetch, is_simple, local, total
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.optimizer import can_move
@@ -182,6 +182,8 @@ class ParameterMeasurements:
     def vectors(self) -> Vectors:
         """Return one number per parameter; an absent gradient is `ABSENT`, that of a frozen parameter `FROZEN`."""
         vectors = {}
+        if not self.ready:
+            fetch([each.norms.own for each in (*self.gradients, *self.updates, *self.weights)])
         for name, measured in (
             ("grad_norm", self.gradients),
             ("update_norm", self.updates),

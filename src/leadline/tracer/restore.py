@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -251,6 +252,29 @@ def _default_device() -> torch.device | None:
     return None if context is None else context.device
 
 
+def _numpy_error_modes() -> dict[str, Any]:
+    return dict(sys.modules["numpy"].geterr()) if "numpy" in sys.modules else {}
+
+
+def _set_numpy_error_modes(modes: dict[str, Any]) -> None:
+    if modes:
+        sys.modules["numpy"].seterr(**modes)
+
+
+def _float32_precisions() -> list[Setting]:
+    """The precision of products of each backend and op (`torch.backends.cuda.matmul.fp32_precision`), outermost first.
+
+    An older torch has only one for all of them.
+    """
+    read = getattr(torch._C, "_get_fp32_precision_getter", None)
+    write = getattr(torch._C, "_set_fp32_precision_setter", None)
+    if read is None or write is None:  # pragma: no cover  (an older torch)
+        return []
+    places = [("generic", "all")]
+    places += [(backend, op) for backend in ("cuda", "mkldnn") for op in ("all", "matmul", "conv", "rnn")]
+    return [Setting(partial(read, *place), partial(write, *place)) for place in places]
+
+
 SETTINGS: tuple[Setting, ...] = (
     Setting(_default_device, torch.set_default_device),
     Setting(_function_modes, _restore_function_modes),
@@ -268,20 +292,39 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(torch.is_autocast_cache_enabled, torch.set_autocast_cache_enabled),
     _flag(torch.backends.cudnn, "benchmark"),
     _flag(torch.backends.cudnn, "deterministic"),
+    _flag(torch.backends.cudnn, "enabled"),
+    _flag(torch.backends.cudnn, "allow_tf32"),
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled),
+    Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled),
+    Setting(torch.backends.cuda.flash_sdp_enabled, torch.backends.cuda.enable_flash_sdp),
+    Setting(torch.backends.cuda.mem_efficient_sdp_enabled, torch.backends.cuda.enable_mem_efficient_sdp),
+    Setting(torch.backends.cuda.math_sdp_enabled, torch.backends.cuda.enable_math_sdp),
+    Setting(_numpy_error_modes, _set_numpy_error_modes),
+    *_float32_precisions(),
 )
 
 
 def read_settings() -> list[Any]:
     """The values of all settings."""
-    return [setting.read() for setting in SETTINGS]
+    return [_value_of(setting) for setting in SETTINGS]
 
 
 def restore_settings(before: Sequence[Any]) -> None:
     """Write the settings that differ."""
     for setting, value in zip(SETTINGS, before, strict=True):
-        if setting.read() != value:
+        if value is not _UNREADABLE and _value_of(setting) != value:
             setting.write(value)
+
+
+_UNREADABLE = object()
+
+
+def _value_of(setting: Setting) -> Any:
+    """The value of a setting; torch refuses to state the precision of all products if each backend has its own."""
+    try:
+        return setting.read()
+    except RuntimeError:
+        return _UNREADABLE
 
 
 # Random number generators of the process. Another thread may draw from them too. To put them back under it would make

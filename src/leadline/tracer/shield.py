@@ -22,6 +22,8 @@ from functools import wraps
 from types import CodeType, FrameType, TracebackType
 from typing import Any, ParamSpec, TypeVar
 
+from leadline.errors import LeadlineError
+
 P = ParamSpec("P")
 T = TypeVar("T")
 Handler = Callable[[int, FrameType | None], Any]
@@ -69,6 +71,8 @@ class Shield:
         """While True, signals are held back."""
         self.raised: BaseException | None = None
         """What a handler raised in Leadline's own code."""
+        self.raised_in_user_code: list[BaseException] = []
+        """What handlers raised in the user's code, which may catch it."""
         self._held_back: list[tuple[Handler, int, FrameType | None]] = []
         self._handlers: dict[int, _HeldBackHandler] = {}
 
@@ -110,6 +114,11 @@ class Shield:
             raise
         self.is_restoring = False
 
+    def find_swallowed(self) -> BaseException | None:
+        """Return what a handler raised and Leadline's own code caught; what the user's code caught is the user's."""
+        escaped = (each for each in self.raised_in_user_code if _has_left_user_code(each))
+        return self.raised or next(escaped, None)
+
     def close_contexts(self) -> None:
         """Leave the contexts whose own exit an exception prevented, innermost first, all of them."""
         while self.contexts:
@@ -136,12 +145,27 @@ class _HeldBackHandler:
             self.shield.hand_back()
             self.handler(number, frame)
         elif runs_user_code:
-            self.handler(number, frame)
+            self._call_in_user_code(number, frame)
         elif self.shield.is_restoring:
             self.shield.hold_back(self.handler, number, frame)
         else:
             self.shield.call(self.handler, number, frame)
             self.shield.deliver()
+
+    def _call_in_user_code(self, number: int, frame: FrameType | None) -> None:
+        try:
+            self.handler(number, frame)
+        except BaseException as error:
+            self.shield.raised_in_user_code.append(error)
+            raise
+
+
+def _has_left_user_code(error: BaseException) -> bool:
+    """Whether the exception passed a function through which Leadline calls the user's code."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code not in USER_CODE:
+        trace = trace.tb_next
+    return trace is not None
 
 
 class _Layer:
@@ -172,10 +196,9 @@ class _Layer:
             return
         shield.is_restoring = True
         self._close(shield)
-        if (
-            error is None and shield.raised is not None
-        ):  # a handler's exception that Leadline's own code caught
-            raise shield.raised
+        swallowed = shield.find_swallowed()
+        if swallowed is not None and (error is None or isinstance(error, LeadlineError)):
+            raise swallowed
         shield.deliver()
 
     def _close(self, shield: Shield) -> None:
@@ -262,6 +285,10 @@ class _AtomicContext(AbstractContextManager[T]):
     def __enter__(self) -> T:
         self._shield = current_shield()
         if self._shield is not None:
+            if self._shield.raised_in_user_code and not self._shield.is_restoring:
+                swallowed = self._shield.find_swallowed()
+                if swallowed is not None:  # Leadline's own code caught it, and would go on for long
+                    raise swallowed
             self._shield.contexts.append(self)
         try:
             with _HoldingBack(self._shield):

@@ -12,10 +12,12 @@ other threads or too large.
 from __future__ import annotations
 
 import array
-import dis
+import contextvars
+import ctypes
 import enum
 import functools
 import io
+import mmap
 import random
 import socket
 import subprocess
@@ -32,8 +34,8 @@ import torch
 from torch import Tensor, nn
 
 from leadline.records import Gap
-from leadline.tracer import write_back
-from leadline.tracer.sources import OWN_PACKAGES, is_installed, top_package
+from leadline.tracer import code_state, write_back
+from leadline.tracer.sources import top_package
 from leadline.tracer.tensor_state import KnownCopies, TensorState, capture_tensor, memory_range, storage_of
 from leadline.tracer.write_back import RestoreGroup
 
@@ -62,16 +64,19 @@ _REASONS = {
 }
 _ATOMS = frozenset(
     {
-        bool, int, float, complex, str, bytes, type(None), type(...), range, slice, type, types.ModuleType,
-        types.BuiltinFunctionType, types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType,
+        bool, int, float, complex, str, bytes, type(None), type(...), range, slice, types.BuiltinFunctionType,
+        types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType,
         types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, torch.dtype, torch.device,
-        torch.Size, torch.layout, torch.memory_format, weakref.ref,
+        torch.Size, torch.layout, torch.memory_format,
     }
 )  # fmt: skip
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
+# Derived: the base class of everything in ctypes that has memory, which has no public name.
+_C_DATA: type = ctypes.Structure.__mro__[1]
+_C_FUNCTION: type = ctypes.CFUNCTYPE(None).__mro__[1]
 _CONNECTIONS = (socket.socket, subprocess.Popen)
 _OUTSIDE = frozenset({"multiprocessing", "sqlite3", "ssl", "asyncio", "concurrent"})
-_MACHINERY = ("leadline", "logging", "threading", "torch._", "torch.distributed")
+_MACHINERY = ("leadline", "logging", "threading", "torch._", "torch.distributed", "torch.utils.hooks")
 
 
 class Snapshot:
@@ -87,6 +92,8 @@ class Snapshot:
         self._outer_copies = KnownCopies({} if outer is None else outer.tensors)
         self._kept: dict[int, Any] = {}
         """Objects that were walked, by id; they are kept, so that no other object gets their id."""
+        self.classes: dict[int, type] = {}
+        """Classes whose attributes were read, by id."""
         self._fixed, self._moving, self.optimizer = RestoreGroup(), RestoreGroup(), RestoreGroup()
         self._group = self._fixed
         self._walked = self._copied = 0
@@ -153,9 +160,8 @@ class Snapshot:
     def _walk(self) -> None:
         while self._todo:
             item, path = self._todo.popleft()
-            if id(item) in self._kept:
+            if not self.is_new(item):
                 continue
-            self._kept[id(item)] = item
             try:
                 _reader_of(type(item))(self, item, path)
             except Exception:  # an object of the user may raise from anything
@@ -164,8 +170,20 @@ class Snapshot:
     def _give_up(self, kind: str, path: Path) -> None:
         self._unrestored[kind].append(_spell(path))
 
-    def _visit(self, items: Iterable[tuple[Any, Any]], path: Path) -> None:
+    def visit(self, items: Iterable[tuple[Any, Any]], path: Path) -> None:
+        """Walk these objects later, each with the last step of the way to it."""
         self._todo.extend((item, (path, step)) for step, item in items if type(item) not in _ATOMS)
+
+    def is_new(self, item: Any) -> bool:
+        """Whether the object was not walked yet; from now on it was."""
+        if id(item) in self._kept:
+            return False
+        self._kept[id(item)] = item
+        return True
+
+    def on_restore(self, restore: write_back.Restore) -> None:
+        """Call `restore` when everything is put back."""
+        self._group.others.append(restore)
 
     def _has_room(self, count: int, path: Path) -> bool:
         if self._walked + count > MAX_WALKED_ITEMS:
@@ -207,7 +225,7 @@ class Snapshot:
         if isinstance(module, torch.jit.ScriptModule):
             tensors = (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))
             self._read_members({**dict(tensors), **dict(module.named_children())}, path)
-        self._read_class(type(module), path)
+        code_state.read_class(self, type(module), path)
 
     def _read_members(self, members: dict[str, Any], path: Path) -> None:
         """Parameters, buffers and submodules: all of them, however large they are."""
@@ -242,7 +260,7 @@ class Snapshot:
         attributes = vars(tensor)
         if attributes:
             self._add_dict(attributes)
-            self._visit(attributes.items(), (None, "a tensor"))
+            self.visit(attributes.items(), (None, "a tensor"))
         else:
             group.empty.append(attributes)
 
@@ -252,9 +270,9 @@ class Snapshot:
         elif self._has_room(len(item), path):
             self._add_dict(item)
             methods = OrderedDict if isinstance(item, OrderedDict) else dict
-            self._visit(methods.items(item), path)
+            self.visit(methods.items(item), path)
         if type(item) not in (dict, OrderedDict, defaultdict):
-            self._read_attributes(item, path)
+            self.read_attributes(item, path)
 
     def _add_dict(self, item: dict[Any, Any]) -> None:
         methods = OrderedDict if isinstance(item, OrderedDict) else dict
@@ -262,24 +280,36 @@ class Snapshot:
 
     def _read_items(self, item: list[Any] | deque[Any] | set[Any], path: Path) -> None:
         if self._has_room(len(item), path):
-            self._group.others.append(partial(write_back.restore_items, item, list(item)))
-            self._visit(enumerate(item), path)
+            self.on_restore(partial(write_back.restore_items, item, list(item)))
+            self.visit(enumerate(item), path)
             if type(item) not in (list, deque, set):
-                self._read_attributes(item, path)
+                self.read_attributes(item, path)
 
     def _read_tuple(self, item: Iterable[Any], path: Path) -> None:
-        self._visit(enumerate(item), path)
+        self.visit(enumerate(item), path)
 
-    def _read_buffer(self, item: bytearray | array.array[Any], path: Path) -> None:
-        if self._has_memory(len(item), path):
-            self._group.others.append(partial(write_back.restore_buffer, item, item[:]))
+    def _read_buffer(self, item: Any, path: Path) -> None:
+        """Something whose memory can be written as bytes, such as a bytearray, an array or a memory map."""
+        if write_back.is_writable(item) and self._has_memory(memoryview(item).nbytes, path):
+            self.on_restore(partial(write_back.restore_buffer, item, memoryview(item).tobytes()))
+
+    def _read_c_data(self, item: Any, path: Path) -> None:
+        """A number, array or structure of ctypes; one that holds pointers to Python's objects cannot be copied."""
+        if item._objects is None:
+            self._read_buffer(item, path)
+        else:
+            self._give_up(OTHERS, path)
+
+    def _read_storage(self, item: torch.UntypedStorage | torch.TypedStorage, path: Path) -> None:
+        untyped = item if isinstance(item, torch.UntypedStorage) else item._untyped_storage
+        self._read_tensor(torch.empty(0, dtype=torch.uint8, device=untyped.device).set_(untyped), path)
 
     def _read_array(self, item: Any, path: Path) -> None:
         """A NumPy array."""
         if item.dtype == object:
             if self._has_room(item.size, path):
-                self._group.others.append(partial(write_back.restore_objects, item, list(item.flat)))
-                self._visit(enumerate(item.flat), path)
+                self.on_restore(partial(write_back.restore_objects, item, list(item.flat)))
+                self.visit(enumerate(item.flat), path)
             return
         if not item.flags.writeable or not self._has_memory(item.nbytes, path):
             return
@@ -292,86 +322,11 @@ class Snapshot:
     def _read_generator(self, item: Any, path: Path) -> None:
         """A random number generator."""
         read, write = write_back.generator_access(item)
-        self._group.others.append(partial(write_back.restore_generator, read, write, read()))
+        self.on_restore(partial(write_back.restore_generator, read, write, read()))
 
     def _read_memory_file(self, item: Any, path: Path) -> None:
         if not item.closed:
-            self._group.others.append(
-                partial(write_back.restore_memory_file, item, item.getvalue(), item.tell())
-            )
-
-    def _read_function(self, item: types.FunctionType, path: Path) -> None:
-        if top_package(item.__module__) in OWN_PACKAGES:
-            return
-        self._read_cells(item, path)
-        self._visit(((index, each) for index, each in enumerate(item.__defaults__ or ())), path)
-        self._visit((item.__kwdefaults__ or {}).items(), path)
-        self._read_attributes(item, path)
-        if not is_installed(item.__module__):
-            self._read_globals(item, item.__code__)
-
-    def _read_cells(self, item: types.FunctionType, path: Path) -> None:
-        for name, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=False):
-            if id(cell) in self._kept:
-                continue
-            self._kept[id(cell)] = cell
-            try:
-                content = cell.cell_contents
-            except ValueError:  # it is empty
-                continue
-            self._group.others.append(partial(write_back.restore_cell, cell, content))
-            self._visit([(name, content)], path)
-
-    def _read_globals(self, function: types.FunctionType, code: types.CodeType) -> None:
-        """The variables of the user's own file that the function uses, and those of other files of the user."""
-        variables = function.__globals__
-        writes = _writes_globals(code)
-        for name in code.co_names:
-            value = variables.get(name)
-            if isinstance(value, types.ModuleType):
-                self._read_used(value, code)
-                continue
-            if writes and name in variables:
-                self._group.others.append(partial(write_back.restore_variable, variables, name, value))
-            if isinstance(value, types.FunctionType) or type(value) not in _ATOMS:
-                self._todo.append((value, (None, name)))
-        for constant in code.co_consts:
-            if isinstance(constant, types.CodeType):
-                self._read_globals(function, constant)
-
-    def _read_used(self, module: types.ModuleType, code: types.CodeType) -> None:
-        """What the code uses of another file of the user (`helpers.generator`)."""
-        if is_installed(module.__name__):
-            return
-        variables = vars(module)
-        for name in code.co_names:
-            value = variables.get(name)
-            if name in variables and not isinstance(value, types.ModuleType):
-                self._group.others.append(partial(write_back.restore_variable, variables, name, value))
-                self._visit([(name, value)], (None, module.__name__))
-
-    def _read_method(self, item: types.MethodType, path: Path) -> None:
-        self._visit([("__self__", item.__self__), ("__func__", item.__func__)], path)
-
-    def _read_wrapper(self, item: Any, path: Path) -> None:
-        """A static method, class method or property: the functions in it."""
-        functions = [getattr(item, name, None) for name in ("__func__", "fget", "fset")]
-        self._visit(enumerate(each for each in functions if each is not None), path)
-
-    def _read_partial(self, item: functools.partial[Any], path: Path) -> None:
-        self._visit([("func", item.func), ("args", item.args), ("keywords", item.keywords)], path)
-        self._read_attributes(item, path)
-
-    def _read_class(self, kind: type, path: Path) -> None:
-        """The attributes of the user's own classes."""
-        for each in kind.__mro__:
-            if id(each) in self._kept or is_installed(each.__module__):
-                continue
-            self._kept[id(each)] = each
-            own = {name: value for name, value in vars(each).items() if not name.startswith("__")}
-            own |= {name: value for name, value in vars(each).items() if name in ("__init__", "__call__")}
-            self._group.others.append(partial(write_back.restore_class, each, own))
-            self._visit(own.items(), (path, each.__name__))
+            self.on_restore(partial(write_back.restore_memory_file, item, item.getvalue(), item.tell()))
 
     def _read_instance(self, item: Any, path: Path) -> None:
         kind = type(item)
@@ -385,23 +340,23 @@ class Snapshot:
         if attributes and any(isinstance(each, _LOCKS) for each in attributes.values()):
             self._give_up(SHARED, path)
             return
-        self._read_attributes(item, path)
-        self._read_class(kind, path)
+        self.read_attributes(item, path)
+        code_state.read_class(self, kind, path)
 
-    def _read_attributes(self, item: Any, path: Path) -> None:
+    def read_attributes(self, item: Any, path: Path) -> None:
         attributes = getattr(item, "__dict__", None)
         if isinstance(attributes, dict):
             if attributes:
                 if self._has_room(len(attributes), path):
                     self._add_dict(attributes)
-                    self._visit(attributes.items(), path)
+                    self.visit(attributes.items(), path)
             else:
                 self._group.empty.append(attributes)
         slots = write_back.slots_of(type(item))
         if slots:
             values = {name: write_back.slot_value(member, item) for name, member in slots.items()}
-            self._group.others.append(partial(write_back.restore_slots, item, slots, values))
-            self._visit(
+            self.on_restore(partial(write_back.restore_slots, item, slots, values))
+            self.visit(
                 ((name, value) for name, value in values.items() if value is not write_back.EMPTY), path
             )
 
@@ -435,7 +390,7 @@ _KNOWN_READERS: weakref.WeakKeyDictionary[type, Reader] = weakref.WeakKeyDiction
 
 
 def _find_reader(kind: type) -> Reader:
-    if kind in _ATOMS or issubclass(kind, type | enum.Enum | types.ModuleType | weakref.ref):
+    if kind in _ATOMS or issubclass(kind, enum.Enum | _C_FUNCTION):
         return Snapshot._read_nothing
     for base, reader in _READERS:
         if issubclass(kind, base):
@@ -455,11 +410,18 @@ _READERS: tuple[tuple[type | tuple[type, ...], Reader], ...] = (
     (dict, Snapshot._read_dict),
     ((list, deque, set), Snapshot._read_items),
     ((tuple, frozenset), Snapshot._read_tuple),
-    (types.FunctionType, Snapshot._read_function),
-    (types.MethodType, Snapshot._read_method),
-    ((staticmethod, classmethod, property), Snapshot._read_wrapper),
-    (functools.partial, Snapshot._read_partial),
-    ((bytearray, array.array), Snapshot._read_buffer),
+    (type, code_state.read_class),
+    (types.ModuleType, code_state.read_file),
+    (types.FunctionType, code_state.read_function),
+    (types.MethodType, code_state.read_method),
+    ((staticmethod, classmethod, property), code_state.read_wrapper),
+    (functools.partial, code_state.read_partial),
+    (contextvars.ContextVar, code_state.read_context_variable),
+    ((torch.UntypedStorage, torch.TypedStorage), Snapshot._read_storage),
+    ((bytearray, array.array, mmap.mmap), Snapshot._read_buffer),
+    (weakref.ref, lambda snapshot, item, path: snapshot.visit([("()", item())], path)),
+    (memoryview, lambda snapshot, item, path: snapshot.visit([("obj", item.obj)], path)),
+    (_C_DATA, Snapshot._read_c_data),
     ((io.StringIO, io.BytesIO), Snapshot._read_memory_file),
     ((io.IOBase, *_CONNECTIONS), lambda snapshot, _, path: snapshot._give_up(FILES, path)),
 )
@@ -474,14 +436,6 @@ def _is_numpy(kind: type, what: str) -> bool:
         return issubclass(kind, numpy.ndarray)
     generators = (numpy.random.RandomState, numpy.random.Generator, numpy.random.BitGenerator)
     return issubclass(kind, generators)
-
-
-# Derived: the opcode of `x = ...` after `global x`.
-_STORE_GLOBAL = dis.opmap["STORE_GLOBAL"]
-
-
-def _writes_globals(code: types.CodeType) -> bool:
-    return _STORE_GLOBAL in code.co_code[::2]
 
 
 def _spell(path: Path) -> str:

@@ -53,6 +53,10 @@ class RawUnits(NamedTuple):
     saturated: Number | None
 
 
+STRIDED_NESTED = "nested tensor of the old (strided) kind"
+QUANTIZED = "quantized values"
+
+
 def unobservable(x: Tensor) -> str:
     """Return why the elements of `x` cannot be read; "" if they can."""
     if type(x) is Tensor or type(x) is torch.nn.Parameter:
@@ -61,10 +65,10 @@ def unobservable(x: Tensor) -> str:
         if torch._C._functorch.is_functorch_wrapped_tensor(x):
             return "inside a function transform (vmap, grad, ...)"
         if x.is_nested and x.layout is torch.strided:
-            return "nested tensor of the old (strided) kind"
+            return STRIDED_NESTED
         if x.layout is torch.strided and not x.untyped_storage().nbytes() and x.numel():
             return "its memory was freed"  # reading it would crash the process
-        return "quantized values" if x.is_quantized else ""
+        return QUANTIZED if x.is_quantized else ""
     name = type(x).__name__
     if name in ("FakeTensor", "FunctionalTensor"):
         return f"{name}: shape only, no values"

@@ -15,6 +15,9 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from leadline.tracer import stats
 
+_COPIED = ("", stats.QUANTIZED, stats.STRIDED_NESTED)
+"""Tensors whose values are copied and written back, also if statistics of them make no sense."""
+
 
 @dataclass(slots=True, eq=False)
 class TensorState:
@@ -35,11 +38,11 @@ class TensorState:
     def copy_values(self, find_copy: Callable[[Tensor], Tensor | None] | None = None) -> None:
         """Copy the values, so that `restore` puts them back; `find_copy` returns a copy if there is one already."""
         tensor = self.tensor
-        if stats.unobservable(tensor):
+        if stats.unobservable(tensor) not in _COPIED:
             return
         known = None if find_copy is None else find_copy(tensor)
         self.values = self.alias.clone() if known is None else known
-        if tensor.layout is torch.strided and not tensor.is_nested:
+        if _is_plain(tensor):
             self.storage_bytes = self.alias.untyped_storage().nbytes()
         self.version = None if tensor.is_inference() else _unsafe_preserve_version_counter(tensor)
 
@@ -54,9 +57,9 @@ class TensorState:
             tensor.detach_()
         if self.storage_bytes is not None and alias.untyped_storage().nbytes() != self.storage_bytes:
             alias.untyped_storage().resize_(self.storage_bytes)
-        if tensor.layout is not torch.strided or alias.layout is not torch.strided:
+        if not (_is_plain(tensor) and _is_plain(alias)):
             if self.values is not None and not same_bits(tensor, self.values):
-                tensor.data = self.values.clone()
+                _write_whole(tensor, self.values)
         else:
             if not _has_same_memory(tensor, alias):
                 tensor.data = alias
@@ -166,8 +169,31 @@ def storage_of(tensor: Tensor) -> int:
         return id(tensor)
 
 
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether the tensor is one block of memory with strides."""
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+def _write_whole(tensor: Tensor, values: Tensor) -> None:
+    """Write a sparse or nested tensor; assigning to `data` does nothing to one that is compressed by rows."""
+    is_compressed = tensor.layout in _COMPRESSED
+    if tensor.layout is not values.layout or not (is_compressed or tensor.layout is torch.strided):
+        tensor.data = values.clone()
+        return
+    with torch.no_grad(), _unsafe_preserve_version_counter(tensor):
+        if is_compressed:
+            tensor.resize_as_sparse_(values)
+        tensor.copy_(values)
+
+
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
 def _write(tensor: Tensor, values: Tensor) -> None:
     """Write values without autograd noticing: the user may hold a graph that saved this tensor."""
+    if tensor.layout is torch.strided and 0 in tensor.stride():  # an expanded tensor: write each place once
+        once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
+        tensor, values = tensor[once], values[once]
     with torch.inference_mode(mode=tensor.is_inference()), torch.no_grad():
         if tensor.is_inference():
             tensor.copy_(values)
@@ -190,12 +216,14 @@ _MEMCMP = _find_memcmp()
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
     """Whether two tensors have the same shape, dtype and bits; NaN equals itself, and 0.0 is not -0.0."""
+    if one.is_nested or other.is_nested:
+        return False  # unknown: they are written back
     if one.shape != other.shape or one.dtype != other.dtype or one.layout is not other.layout:
         return False
     if one.layout is torch.sparse_coo:
         return same_bits(one._indices(), other._indices()) and same_bits(one._values(), other._values())
-    if one.layout is not torch.strided or one.is_nested or one.is_quantized:
-        return False  # unknown: they are written back
+    if one.layout is not torch.strided or one.is_quantized:
+        return False  # unknown, too
     if not one.numel():
         return True
     first, second = _address(one), _address(other)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import array
+import contextvars
+import ctypes
 import random
 import types
 import warnings
@@ -129,9 +132,21 @@ def restore_items(item: list[Any] | deque[Any] | set[Any], before: list[Any]) ->
             item.extend(before)
 
 
-def restore_buffer(item: Any, before: Any) -> None:
-    if item != before:
+def is_writable(item: Any) -> bool:
+    """Whether the memory of the object can be written."""
+    view = memoryview(item)
+    return view.c_contiguous and not view.readonly
+
+
+def restore_buffer(item: Any, before: bytes) -> None:
+    if memoryview(item).tobytes() == before:
+        return
+    if isinstance(item, bytearray):  # it may have another length
         item[:] = before
+    elif isinstance(item, array.array):
+        item[:] = array.array(item.typecode, before)
+    else:
+        ctypes.memmove((ctypes.c_char * len(before)).from_buffer(item), before, len(before))
 
 
 def restore_objects(item: Any, before: list[Any]) -> None:
@@ -146,7 +161,8 @@ def restore_array(item: Any, before: Any) -> None:
     if item.shape != before.shape:
         item.resize(before.shape, refcheck=False)
     if item.tobytes() != before.tobytes():
-        item.setflags(write=True)
+        if not item.flags.writeable:
+            item.setflags(write=True)
         item[...] = before
 
 
@@ -191,8 +207,18 @@ def restore_cell(cell: types.CellType, content: Any) -> None:
 
 
 def restore_variable(variables: dict[str, Any], name: str, value: Any) -> None:
-    if variables.get(name) is not value:
+    """Restore a variable of a file; EMPTY if there was none."""
+    if variables.get(name, EMPTY) is value:
+        return
+    if value is EMPTY:
+        del variables[name]
+    else:
         variables[name] = value
+
+
+def restore_context_variable(variable: contextvars.ContextVar[Any], value: Any) -> None:
+    if variable.get(EMPTY) is not value:
+        variable.set(value)
 
 
 def restore_class(kind: type, before: dict[str, Any]) -> None:

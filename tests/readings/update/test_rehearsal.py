@@ -22,11 +22,12 @@ from leadline.readings.update.probe import open_probe
 from leadline.readings.update.rehearsal import (
     MAX_BATCHES,
     MIN_REHEARSAL_STEPS,
+    REFERENCES,
     _first_batches,
     rehearse,
     split_samples,
 )
-from leadline.records import Rehearsal
+from leadline.records import Gap, Rehearsal
 from leadline.records.rehearsal import MAX_REHEARSAL_STEPS, MIN_STUCK_STEPS
 from leadline.tracer import restore
 from leadline.tracer.state import Snapshot
@@ -401,11 +402,23 @@ def test_new_weights_learn_where_initial_values_are_to_blame():
     assert found.end_of(reset) < found.end_of(own) / 2
 
 
-def test_a_model_that_refuses_the_plain_recipe_has_no_references():
+def test_a_model_that_refuses_the_plain_recipe_has_no_references_and_the_gap_says_why():
     case = slow_case()
     case.model[0].weight.requires_grad = False
-    refusing = RefusesGradient(case.model)
-    assert rehearsed(replace(case, model=refusing)).references == ()
+    refusing = replace(case, model=RefusesGradient(case.model))
+    gaps: list[Gap] = []
+    found = rehearse(refusing, trace_case(refusing), report_gap=gaps.append)
+    assert found.references == ()
+    assert [each.what for each in gaps] == [REFERENCES]
+    assert "RuntimeError: the first layer must stay frozen" in gaps[0].why
+
+
+def test_a_check_of_a_model_that_raises_only_under_the_plain_recipe_names_the_error_as_not_checked():
+    case = slow_case()
+    case.model[0].weight.requires_grad = False
+    report = leadline.check(replace(case, model=RefusesGradient(case.model)))
+    assert report.profile.rehearsal is not None
+    assert REFERENCES in {each.what for each in report.coverage.gaps}
 
 
 class RefusesGradient(nn.Module):

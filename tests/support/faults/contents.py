@@ -58,17 +58,29 @@ def settings() -> Contents:
         "threads": torch.get_num_threads(),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "anomaly": (torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()),
-        "matmul precision": torch.get_float32_matmul_precision(),
+        "matmul precision": _matmul_precision(),
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "default dtype": torch.get_default_dtype(),
         "default device": str(torch.get_default_device()),
         "autocast": (torch.is_autocast_enabled("cpu"), str(torch.get_autocast_dtype("cpu"))),
         "cudnn": (torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic),
+        "kernels": torch.backends.cuda.flash_sdp_enabled(),
+        "backends": (torch.backends.cudnn.enabled, torch._C._get_mkldnn_enabled()),
+        "precision": torch.backends.mkldnn.matmul.fp32_precision,
+        "numpy errors": numpy.geterr(),
         "torch random": torch.get_rng_state().numpy().tobytes(),
         "python random": random.getstate(),
         "numpy random": repr(numpy.random.get_state()),
         "function modes": torch._C._len_torch_function_stack(),
     }
+
+
+def _matmul_precision() -> str:
+    """One for all backends; torch raises if they differ."""
+    try:
+        return torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return "by backend"
 
 
 def _own(item: Any) -> Iterator[tuple[str, object]]:
@@ -103,7 +115,11 @@ def _member(item: object) -> str:
 def _tensor(tensor: Tensor) -> Iterator[tuple[str, object]]:
     yield "autograd", (tensor.requires_grad, tensor.is_leaf, type(tensor.grad_fn).__name__)
     yield "hooks", [(name, list(getattr(tensor, name, None) or ())) for name in HOOKS]
-    if tensor.layout is torch.strided:
+    if tensor.is_nested:
+        yield "bits", tensor.detach().values().clone().numpy().tobytes()
+    elif tensor.is_quantized:
+        yield "bits", tensor.detach().int_repr().clone().numpy().tobytes()
+    elif tensor.layout is torch.strided:
         yield "layout", (str(tensor.dtype), tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
         flat = (
             tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)

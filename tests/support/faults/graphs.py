@@ -108,6 +108,10 @@ class Fuse:
         if self.events == self.at and self.accident is not None:
             raise self.accident
 
+    def __deepcopy__(self, memo: object) -> Fuse:
+        """Copies of a model burn the same fuse."""
+        return self
+
 
 class Counting(TorchFunctionMode):
     """Every torch call of the model is an event."""

@@ -19,12 +19,13 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from leadline.case import Case, split_batch
+from leadline.errors import summarize_error
 from leadline.ops.arguments import dropout_rate
 from leadline.ops.table import RANDOM_OPS
 from leadline.readings.update.constant import fitted_constant_loss, loss_terms, reference_losses
 from leadline.readings.update.evaluation import RunningStatistics
 from leadline.readings.update.probe import StepProbe, open_probe
-from leadline.records import Rehearsal, Trace
+from leadline.records import Gap, Rehearsal, Trace
 from leadline.records.rehearsal import (
     MAX_REHEARSAL_STEPS,
     MIN_FALLING_PROGRESS,
@@ -73,20 +74,29 @@ def rehearse(
     *,
     steps: int = MAX_REHEARSAL_STEPS,
     is_late: Callable[[], bool] = lambda: False,
+    report_gap: Callable[[Gap], object] = lambda _: None,
 ) -> Rehearsal:
     """Train on the batch, or on the first few in turn, for at most `steps` steps; stops once it is clear how they end.
 
     Every pass starts from the same buffers and random numbers, so only the parameters change between two steps on one
     batch. Only dropout draws its masks anew, as it does in training. `trace` is a trace of the case. A rate that is
     being warmed up rises to its full value meanwhile. If the network learns little or slowly, or learns only by heart,
-    plain recipes train it too, to see how much can be learned in so few steps. No step begins when `is_late()` is true;
-    if fewer than `MIN_REHEARSAL_STEPS` were made by then, RehearsalTimeoutError is raised.
+    plain recipes train it too, to see how much can be learned in so few steps; `report_gap` is told why they
+    cannot. No step begins when `is_late()` is true; if fewer than `MIN_REHEARSAL_STEPS` were made by then,
+    RehearsalTimeoutError is raised.
     """
     rehearsal, batches = _train_as_given(case, trace, steps, is_late)
     is_fast = rehearsal.is_clear and rehearsal.steps <= REFERENCE_STEPS
     if is_fast or steps < REFERENCE_COST or is_late():
         return rehearsal
-    return replace_fields(rehearsal, references=train_references(case, batches, is_late))
+    try:
+        references = train_references(case, batches, is_late)
+    except (
+        Exception
+    ) as error:  # an op may refuse a gradient or new weights; the user's own training is not concerned
+        report_gap(Gap(what=REFERENCES, why=f"training it by them raised {summarize_error(error)}"))
+        return rehearsal
+    return replace_fields(rehearsal, references=references)
 
 
 def _train_as_given(
@@ -397,6 +407,8 @@ def _draws_only_masks(trace: Trace) -> bool:
     return any(map(dropout_rate, trace.ops)) and names.isdisjoint(RANDOM_OPS)
 
 
+REFERENCES = "what plain recipes reach in as many steps"
+
 # References: the same network, trained by plain recipes. What they reach tells how much can be learned in so few steps.
 
 # Heuristic: the usual rate of Adam for large networks, and that for small ones.
@@ -414,8 +426,8 @@ def train_references(
 ) -> tuple[ReferenceRun, ...]:
     """Train the network from the user's weights and from new ones, each at the better of two rates.
 
-    All parameters learn, also those that are frozen or that the optimizer does not hold. Everything is undone. A model
-    that cannot be trained in this way, or not before `is_late()` is true, has no references.
+    All parameters learn, also those that are frozen or that the optimizer does not hold. Everything is undone. If
+    `is_late()` becomes true before they are trained, there are no references. What the model raises is raised.
     """
     parameters = [each for each in unwrap(case.model).parameters() if each.is_floating_point()]
     plain = replace(case, optimizer=torch.optim.Adam(parameters, lr=REFERENCE_RATES[0]))
@@ -425,9 +437,7 @@ def train_references(
             return tuple(
                 _best_run(partial(run, is_reset=is_reset), len(batches.trained)) for is_reset in (False, True)
             )
-    except (
-        Exception
-    ):  # such as an operation that refuses a gradient: the user's own training is not concerned
+    except RehearsalTimeoutError:
         return ()
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils import deterministic
 
 from leadline.case import Case
+from leadline.errors import summarize_error
 from leadline.records import Gap, Trace
 from leadline.records.parts import UnwrittenTensor
 from leadline.tracer.inputs import unwrap
@@ -48,9 +49,7 @@ def read_unwritten(
         with preserve_process_state(), filled_with_nan():
             model = unwrap(rebuild.make().model)
     except Exception as error:  # the user's code may refuse to run twice, or on memory that is not zero
-        first = (str(error).strip().splitlines() or [""])[0]
-        why = f"the second build raised {type(error).__name__}: {first}"
-        return None, Gap(what=SUBJECT, why=why)
+        return None, Gap(what=SUBJECT, why=f"the second build raised {summarize_error(error)}")
     if model is unwrap(case.model):
         return None, Gap(what=SUBJECT, why=NO_FACTORY, is_usual=True)
     return tuple(_unwritten(index_model(model), trace)), None

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from leadline.case import Case
+from leadline.errors import summarize_error
 from leadline.readings.wiring.batch import all_positions, free_positions, replace_tensors
 from leadline.readings.wiring.output_changes import change_along
 from leadline.readings.wiring.places import PassComparison
@@ -90,7 +91,7 @@ class ProbePasses:
         try:
             return self.runner.run(inputs, targets, watched_length=watched_length)
         except Exception as error:  # any model can fail on changed inputs, with any error
-            refusal = RefusedBatchError(f"a further pass raised {_summary(error)}")
+            refusal = RefusedBatchError(f"a further pass raised {summarize_error(error)}")
         raise refusal  # without the frames of the model, which would hold the pass that failed
 
     def run_changed(
@@ -166,12 +167,7 @@ class ProbePasses:
 
 def own_error(error: Exception) -> str:
     """What a probe says that has a bug: the model has not refused anything."""
-    return f"Leadline itself raised {_summary(error)}; please report it"
-
-
-def _summary(error: Exception) -> str:
-    first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
+    return f"Leadline itself raised {summarize_error(error)}; please report it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
