@@ -39,6 +39,7 @@ EXTRA_PASSES = {
         (rehearsal, "train_references"),
         (rehearsal, "_train_on"),
         (rehearsal, "_loss_of_new_weights"),
+        (rehearsal, "_held_out_loss"),
         (constant, "_measure"),
         (constant, "fitted_constant_loss"),
         (reading, "loss_at"),
@@ -82,7 +83,8 @@ def is_in_extra_pass(accident: BaseException) -> bool:
     """Whether it happened in a pass that the user's training does not make, which a model may refuse.
 
     Then a check goes on without what the pass would have told. It does so on a changed batch, on half of the samples,
-    with new weights, with a constant in the place of an output, far along a step, and under another optimizer.
+    with new weights, with a constant in the place of an output, far along a step, under another optimizer, and in
+    evaluation mode.
     """
     codes = {(frame.f_code.co_filename, frame.f_code.co_name) for frame, _ in walk_tb(accident.__traceback__)}
     return bool(codes & EXTRA_PASSES) or any(Path(file).is_relative_to(PROBES) for file, _ in codes)
