@@ -179,6 +179,11 @@ def test_an_ordinary_exception_of_a_handler_during_a_step_is_raised(verb: str):
         getattr(leadline, verb)(alarm_case(0, AlarmInStep))
 
 
+@pytest.fixture
+def no_probe_fails():
+    """In the place of the fixture of all tests: a handler may raise in a probe, too."""
+
+
 def test_an_ordinary_exception_of_a_handler_in_any_pass_of_a_check_is_raised_after_a_few_passes_at_most():
     counting = alarm_case(0)
     leadline.check(counting, rehearse=8)
