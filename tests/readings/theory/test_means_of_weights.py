@@ -1,4 +1,4 @@
-"""Layers whose weights and inputs have a mean: products in one sum are then not independent."""
+"""Layers whose weights and inputs have a mean, and attention that drops weights: sizes agree with measured ones."""
 
 from __future__ import annotations
 
@@ -31,3 +31,14 @@ def test_the_size_of_a_layer_with_a_mean_is_predicted(
     compared = compare(function, 1 + torch.randn(inputs), 0.5 + torch.randn(weights))
     predicted, measured = compared.forward
     assert predicted == pytest.approx(measured, rel=0.1)
+
+
+@pytest.mark.parametrize("dropped", [0.0, 0.5, 0.8])
+def test_the_size_of_attention_that_drops_weights_is_predicted(dropped: float):
+    def attend(*operands: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(*operands, dropout_p=dropped)
+
+    torch.manual_seed(0)
+    compared = compare(attend, *(torch.randn(16, 8, 32, 16) for _ in range(3)))
+    for predicted, measured in (compared.forward, compared.backward):
+        assert predicted == pytest.approx(measured, rel=0.1)

@@ -1,4 +1,4 @@
-"""The kind of norm that is inserted fits the layer and the batch."""
+"""What a fix proposes fits the model: the kind of norm, and the layers that are registered."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from leadline import Case
 from leadline.checks._diagnosis import check_case
 from leadline.fixes._engine.verify import make_context
 from leadline.fixes.insert_norm import insert_norm
+from leadline.fixes.register_modules import register_modules
+from tests.support.fix_examples import Hidden, case_of, vectors
 
 
 def inserted(model: nn.Module, inputs: torch.Tensor) -> set[tuple[str, int]]:
@@ -40,3 +42,12 @@ def test_norms_are_inserted_only_into_a_stack(layers: int, found: bool):
     torch.manual_seed(0)
     stack = [layer for _ in range(layers) for layer in (nn.Linear(12, 12), nn.ReLU())]
     assert bool(inserted(nn.Sequential(*stack, nn.Linear(12, 2)), torch.randn(8, 12))) == found
+
+
+def test_only_containers_of_layers_that_are_hidden_are_registered():
+    torch.manual_seed(0)
+    model = Hidden()
+    model.sizes, model.cache, model.heads = [1, 2], {}, [model.head]
+    model.mixed = [nn.Linear(2, 2), "a name"]
+    (plan,) = register_modules.propose(make_context(case_of(model, vectors())))
+    assert [edit.options["name"] for edit in plan.edits] == ["layers"]
