@@ -28,7 +28,7 @@ def test_the_size_of_a_layer_with_a_mean_is_predicted(
     function: Callable[..., Tensor], inputs: tuple[int, ...], weights: tuple[int, ...]
 ):
     torch.manual_seed(0)
-    compared = compare(function, 1 + torch.randn(inputs), 0.5 + torch.randn(weights))
+    compared = compare(function, 2 + torch.randn(inputs), 2 + torch.randn(weights))
     predicted, measured = compared.forward
     assert predicted == pytest.approx(measured, rel=0.1)
 
