@@ -58,6 +58,17 @@ def test_gradients_that_break_point_at_the_deepest_block_that_has_one():
     assert first_cause(history).step == 40
 
 
+@pytest.mark.parametrize(
+    "owners",
+    [(0, 1, 2, None), (0, 1, None, 2), (None, 0, 1, 2)],
+    ids=["the head has no block", "the norm before it has none", "the embedding has none"],
+)
+def test_gradients_that_break_everywhere_point_at_what_is_nearest_to_the_loss(owners: tuple[int | None, ...]):
+    history = History(RunLayout(parameters=NAMES, blocks=("a", "b", "c"), parameter_blocks=owners))
+    history.add(Sample(step=0, scalars={"grad_norm": NAN}, vectors={"grad_norm": [NAN] * 4}))
+    assert first_cause(history).where == "layers.3.weight"
+
+
 def test_an_update_that_breaks_points_at_the_optimizer():
     broken = run()
     rows = {"update_norm": [0.1, math.inf, 0.1, 0.1], "weight_norm": [2.5, NAN, 2.5, 2.5]}

@@ -17,7 +17,6 @@ from benchmarks import (
     figures,
     fleet,
     incidents,
-    mutation,
     phase,
     programs_run,
     race,
@@ -38,6 +37,7 @@ from benchmarks.agent_policy import __main__ as agent_policy_page
 from benchmarks.field import page as field_page
 from benchmarks.first_hour import page as first_hour_page
 from benchmarks.memory import peak_of
+from benchmarks.mutation import page as mutation_page
 from benchmarks.result_files import fill, load
 from benchmarks.time_machine import history as time_machine_history
 from benchmarks.time_machine import page as time_machine_page
@@ -63,7 +63,7 @@ PAGES = [
     ("lab-notes/log.md", "statistics", tensor_statistics.render),
     ("lab-notes/log.md", "dropout", dropout.render),
     ("explanation/weightless.md", "weightless", weightless.render),
-    ("lab-notes/robustness.md", "mutation", mutation.render),
+    ("lab-notes/robustness.md", "mutation", mutation_page.render),
     ("reference/runs.md", "store_cost", run_file_cost.render),
     ("lab-notes/agent-policy.md", "agent_policy", agent_policy_page.render),
     ("lab-notes/performance.md", "start_up", start_up.render),

@@ -185,13 +185,15 @@ def powers(layer: Layer) -> list[float]:
     [
         (lambda x, g, b: x / (x.abs().sum(-1, keepdim=True) + 1e-6), []),
         (lambda x, g, b: x * (x.square().mean(-1, keepdim=True) + 1e-6) ** -0.5, []),
+        (lambda x, g, b: x / (x.square().mean(-1, keepdim=True) + 1e-6) ** 0.5, []),
         (lambda x, g, b: x / x.norm(dim=-1, keepdim=True).clamp(min=1e-6), []),
         (lambda x, g, b: x / x.abs().amax(-1, keepdim=True).clamp_min(1e-6).view(8, 1).float(), []),
         (lambda x, g, b: 1.0 / (x.abs() + 1e-6), [-1]),
         (lambda x, g, b: x.clamp(min=0), [1]),
         (lambda x, g, b: x.clamp_max(0), [1]),
     ],
-    ids=["sum", "power", "clamped norm", "after a view", "one over", "clamp at zero", "clamp_max at zero"],
+    ids=["sum", "negative power", "power", "clamped norm", "after a view", "one over", "clamp at zero",
+         "clamp_max at zero"],
 )  # fmt: skip
 def test_a_small_number_before_a_division_is_a_guard_and_a_bound_at_zero_is_not(
     layer: Layer, expected_powers: list[float]

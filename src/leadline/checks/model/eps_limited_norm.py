@@ -69,5 +69,7 @@ def eps_limited_norm(profile: Profile) -> Iterator[Symptom]:
 
 
 def _smaller_eps(site: EpsSite) -> float:
-    """A power of ten below MIN_EPS_SHARE of the variance."""
-    return float(10 ** math.floor(math.log10(MIN_EPS_SHARE * (site.against or site.eps))))
+    """The largest power of ten below MIN_EPS_SHARE of the variance, at which the check no longer fires."""
+    limit = MIN_EPS_SHARE * (site.against or site.eps)
+    power = float(10 ** math.floor(math.log10(limit)))
+    return power if power < 0.99 * limit else power / 10
