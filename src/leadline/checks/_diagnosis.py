@@ -246,8 +246,12 @@ def collect_findings(
     return link_causes(findings, checks)
 
 
+EVALUATION_CODES = frozenset({"U535"})
+"""Checks of evaluation mode, about which a training loss that falls says nothing."""
+
+
 def _overruled(finding: Finding, profile: Profile) -> Finding:
-    """The finding as a note, unless it is about numbers, or about what is asked, which no fall of the loss refutes."""
+    """The finding as a note, unless it is about numbers, evaluation or the question, which no falling loss refutes."""
     rehearsal = profile.rehearsal
     if rehearsal is None or not _is_about_training(finding):
         return finding
@@ -256,7 +260,8 @@ def _overruled(finding: Finding, profile: Profile) -> Finding:
 
 def _is_about_training(finding: Finding) -> bool:
     """Whether it is worse than a note because of what it does to the training, and not to the question or numbers."""
-    return finding.severity != "info" and not is_about_wiring(finding) and not finding.code.startswith("N")
+    is_about_more = is_about_wiring(finding) or finding.code in EVALUATION_CODES
+    return finding.severity != "info" and not is_about_more and not finding.code.startswith("N")
 
 
 def judge(

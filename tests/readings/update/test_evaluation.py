@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import leadline
 from benchmarks.footprint import differences, footprint
 from leadline import Case
 from leadline.readings.update.evaluation import RunningStatistics
@@ -123,3 +124,9 @@ def test_modes_and_statistics_are_left_as_they_were():
     rehearsed(case)
     assert differences(before, footprint(case)) == []
     assert [module.training for module in case.model] == [True, True, True, False, True]
+
+
+def test_a_gap_stays_a_warning_where_the_training_loss_falls():
+    report = leadline.check(case_of(nn.BatchNorm1d(32), nn.ReLU(), shift=100.0))
+    assert report.verdict == "trains"
+    assert {each.code: each.severity for each in report.findings}["U535"] == "warning"
