@@ -81,6 +81,8 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     """The lowest loss on these samples within as many steps as a reference makes."""
     is_split: bool = False
     """The case has one batch, so the steps see half of its samples, and the others are held out."""
+    error: str = ""
+    """What the model raised after the last step, whose loss is NaN; "" if it ran."""
     references: tuple[ReferenceRun, ...] = ()
     """What plain recipes reach in a few steps; empty if the answer was clear without them."""
 

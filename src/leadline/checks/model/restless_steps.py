@@ -45,7 +45,8 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
     than `MAX_RISE` = 1.3 times its lowest value before (or to NaN), the last loss is not `MIN_FALLING_PROGRESS` = 10 %
     below that of the best constant output (for classes, the entropy of their shares), and the loss does not settle: its
     median over the last quarter of the steps is not `MIN_SETTLING_FALL` = 1.3 times below that of the second quarter.
-    It is an error if the loss becomes NaN or more than twice the first loss.
+    It is an error if the loss becomes NaN or more than twice the first loss, or if the model raises an error that it
+    raises again when the pass is repeated.
 
     ## Why it hurts
     Nothing is easier to learn than a few repeated batches. Steps that undo each other there are too long for the
@@ -82,6 +83,8 @@ def restless_steps(profile: Profile) -> Iterator[Symptom]:
 
 def _describe(rehearsal: Rehearsal) -> str:
     first, last = rehearsal.first, rehearsal.last
+    if rehearsal.error:
+        return f"made the model raise {rehearsal.error}"
     if not all(map(math.isfinite, rehearsal.losses)):
         return f"turned the loss from {first:.3g} into NaN or infinity"
     return (

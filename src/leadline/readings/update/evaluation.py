@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _NormBase
+from torch.overrides import TorchFunctionMode
 
 from leadline.readings.update.probe import StepProbe
 
@@ -73,6 +76,21 @@ class RunningStatistics:
             left = (1 - norm.momentum) ** self._steps
             for name in (MEAN, VARIANCE):
                 getattr(norm, name).sub_(start[name], alpha=left).div_(1 - left)
+
+
+class FixedStatistics(TorchFunctionMode):
+    """While it is active, batch norm uses its running statistics, as in eval mode, and does not update them."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is not F.batch_norm:
+            return func(*args, **kwargs)
+        call = inspect.signature(func).bind(*args, **kwargs)
+        if call.arguments.get("running_mean") is not None:
+            call.arguments["training"] = False
+        return func(*call.args, **call.kwargs)
 
 
 MEAN, VARIANCE, COUNT = "running_mean", "running_var", "num_batches_tracked"

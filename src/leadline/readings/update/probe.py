@@ -96,6 +96,13 @@ class StepProbe:
         loss, outputs = self.forward()
         return loss.item(), [each.detach() for each in outputs]
 
+    def loss(self) -> float:
+        return self.evaluate()[0]
+
+    def loss_and_gradient(self) -> float:
+        """The loss; the gradients are in `.grad`."""
+        return self.gradient()[0].item()
+
     def gradient(self) -> tuple[Tensor, Tensors, Tensors]:
         """Loss, outputs and gradients; a parameter that the loss does not reach has a gradient of zeros."""
         self.drop_gradients(self.parameters)  # those of the step before, so that both are never in memory

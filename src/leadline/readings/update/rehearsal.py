@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,16 +13,14 @@ from typing import Any
 import torch
 from msgspec.structs import replace as replace_fields
 from torch import Tensor
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
 from leadline.case import Case, split_batch
-from leadline.errors import summarize_error
+from leadline.errors import LeadlineError, summarize_error
 from leadline.ops.arguments import dropout_rate
 from leadline.ops.table import RANDOM_OPS
 from leadline.readings.update.constant import fitted_constant_loss, loss_terms, reference_losses
-from leadline.readings.update.evaluation import RunningStatistics
+from leadline.readings.update.evaluation import FixedStatistics, RunningStatistics
 from leadline.readings.update.probe import StepProbe, open_probe
 from leadline.records import Gap, Rehearsal, Trace
 from leadline.records.rehearsal import (
@@ -160,21 +157,6 @@ def _has_mean_loss(probe: StepProbe, batches: RehearsalBatches) -> bool:
     return abs(sum(halves) / 2 - whole) <= MAX_COUPLING * abs(whole)
 
 
-class FixedStatistics(TorchFunctionMode):
-    """While it is active, batch norm uses its running statistics, as in eval mode, and does not update them."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func is not F.batch_norm:
-            return func(*args, **kwargs)
-        call = inspect.signature(func).bind(*args, **kwargs)
-        if call.arguments.get("running_mean") is not None:
-            call.arguments["training"] = False
-        return func(*call.args, **call.kwargs)
-
-
 def _measure_limits(case: Case, trace: Trace, probe: StepProbe, batches: RehearsalBatches) -> Rehearsal:
     """A rehearsal without steps: the loss of the best constant output, and that of each batch before the first step."""
     trained = batches.trained
@@ -227,9 +209,11 @@ def _train(
                 break
             probe.batch = batches.trained[step % len(batches.trained)]
             probe.seed = step if has_fresh_masks else None
+            measure = probe.loss if step == steps else probe.loss_and_gradient
             with statistics.in_training(probe):
-                losses.append(probe.evaluate()[0] if step == steps else probe.gradient()[0].item())
-            rehearsal = replace_fields(rehearsal, losses=tuple(losses))
+                loss, error = _loss_after(step, measure)
+            losses.append(loss)
+            rehearsal = replace_fields(rehearsal, losses=tuple(losses), error=error)
             if _is_held_out_due(step):
                 rehearsal = _with_held_out(rehearsal, probe, batches, statistics)
             is_open = _may_memorize(rehearsal) or (step < growing and not _is_lost(rehearsal))
@@ -240,6 +224,27 @@ def _train(
     if _is_held_out_due(rehearsal.steps):
         return rehearsal
     return _with_held_out(rehearsal, probe, batches, statistics)
+
+
+def _loss_after(steps: int, measure: Callable[[], float]) -> tuple[float, str]:
+    """The loss and ""; or NaN and what the model raised, if it raises because of what the steps made of its weights.
+
+    Then it raises again when the pass is repeated. An error that does not come back, one before the first step, and one
+    of the memory have nothing to do with the steps, and are raised.
+    """
+    try:
+        return measure(), ""
+    except (LeadlineError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        if not steps:
+            raise
+        try:
+            measure()
+        except Exception as second_error:
+            if type(second_error) is type(error):
+                return math.nan, summarize_error(error)
+        raise
 
 
 def _growing_steps(optimizer: torch.optim.Optimizer) -> float:
@@ -270,6 +275,8 @@ def _with_held_out(
     """The rehearsal with the lower of the losses that the held-out samples had before and have now."""
     if batches.held_out is None:
         return rehearsal
+    if rehearsal.error:
+        return replace_fields(rehearsal, held_out=_lower(rehearsal.held_out, math.nan))
     loss = _lower(rehearsal.held_out, _held_out_loss(probe, batches.held_out, statistics))
     in_training = _lower(rehearsal.held_out_in_training, _evaluation(probe, batches.held_out)())
     early = loss if rehearsal.steps <= REFERENCE_STEPS else rehearsal.held_out_early
