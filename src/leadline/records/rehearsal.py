@@ -76,7 +76,7 @@ class Rehearsal(msgspec.Struct, frozen=True, kw_only=True):
     It is that of evaluation mode: without dropout, and with the running statistics that the steps leave in batch norms.
     """
     held_out_in_training: float | None = None
-    """The same in training mode."""
+    """Lowest loss on these samples in training mode."""
     held_out_early: float | None = None
     """The lowest loss on these samples within as many steps as a reference makes."""
     is_split: bool = False
