@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -268,10 +268,9 @@ class PassRunner:
         inputs, targets = copy_batch((inputs, targets))
         observer = PassObserver(self.model_index, watched_length)
         before = torch_random_state()
-        with ExitStack() as stack:
-            stack.enter_context(active_mode(observer if is_observed else BaseTorchFunctionMode()))
-            if is_observed:
-                stack.enter_context(observer.calls.follow(lambda *_: None, lambda *_: None))
+        mode = observer if is_observed else BaseTorchFunctionMode()
+        calls = observer.calls.follow(lambda *_: None, lambda *_: None) if is_observed else nullcontext()
+        with active_mode(mode), calls:
             output = call_model(self.model, inputs)
             loss = find_loss(output, self.case.loss, targets)
         return Pass(
