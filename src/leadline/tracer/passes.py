@@ -6,13 +6,15 @@ two passes differ only because of their inputs. Afterwards everything is restore
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+from torch.overrides import BaseTorchFunctionMode, TorchFunctionMode
 
 from leadline.case import Case
 from leadline.records import Source
@@ -157,11 +159,7 @@ class PassObserver(TorchFunctionMode):
         if not tensors:
             return
         with torch._C.DisableTorchFunctionSubclass():
-            output = as_real(tensors[0].detach()).nan_to_num()
-            output = (output.float() if output.dtype in HALF_PRECISION else output).contiguous()
-            axes = _watched_axes(output.shape[:MAX_PRINTED_AXES], length)
-            whole = () if axes else (fingerprint(output[None], 0, self._weights),)
-            prints = whole or tuple(fingerprint(output, axis, self._weights) for axis in axes)
+            prints = self._print_output(as_real(tensors[0].detach()), length)
         makers = [self.print_of.find(each) for each in tensors_in(arguments)]
         for each in tensors:
             self.print_of.alias(each, len(self.prints))
@@ -174,6 +172,24 @@ class PassObserver(TorchFunctionMode):
                 makers=tuple(maker for maker in makers if maker is not None),
             )
         )
+
+    def _print_output(self, output: Tensor, length: int) -> tuple[Tensor, ...]:
+        """Return prints in which NaN counts as zero, because it would differ from itself.
+
+        To replace NaN in all outputs takes longer than to print them; but only the host can ask without waiting.
+        """
+        if output.is_cpu:
+            prints = self._print_axes(output, length)
+            if all(math.isfinite(each.sum().item()) for each in prints):
+                return prints
+        return self._print_axes(output.nan_to_num(), length)
+
+    def _print_axes(self, output: Tensor, length: int) -> tuple[Tensor, ...]:
+        output = (output.float() if output.dtype in HALF_PRECISION else output).contiguous()
+        axes = _watched_axes(output.shape[:MAX_PRINTED_AXES], length)
+        if not axes:
+            return (fingerprint(output[None], 0, self._weights),)
+        return tuple([fingerprint(output, axis, self._weights) for axis in axes])
 
 
 def _drops(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -237,10 +253,13 @@ class PassRunner:
     made: int = 0
     """Forward passes that were made."""
 
-    def run(self, inputs: Any, targets: Any, *, watched_length: int | None = None) -> Pass:
+    def run(
+        self, inputs: Any, targets: Any, *, watched_length: int | None = None, is_observed: bool = True
+    ) -> Pass:
         """Run the model on `inputs` and its loss on `targets`, with fingerprints along axes of `watched_length`.
 
-        Fingerprints of all ops take several times as long as the pass itself.
+        Fingerprints of all ops take longer than the pass itself. A pass that is not observed has nothing but output
+        and loss. It has a mode, too, because without one a model may run other code (fused layers).
         Gradients stay enabled, because a model may run other code without them (fused layers).
         """
         self.made += 1
@@ -249,7 +268,9 @@ class PassRunner:
         inputs, targets = copy_batch((inputs, targets))
         observer = PassObserver(self.model_index, watched_length)
         before = torch_random_state()
-        with active_mode(observer), observer.calls.follow(lambda *_: None, lambda *_: None):
+        mode = observer if is_observed else BaseTorchFunctionMode()
+        calls = observer.calls.follow(lambda *_: None, lambda *_: None) if is_observed else nullcontext()
+        with active_mode(mode), calls:
             output = call_model(self.model, inputs)
             loss = find_loss(output, self.case.loss, targets)
         return Pass(

@@ -133,7 +133,7 @@ class _Probes(ProbePasses):
 
     def _read_question(self) -> tuple[Question, PassOutcome]:
         """What the loss rewards, from a pass whose graph ends here, so that no two passes are held at once."""
-        first = self.one_pass({})
+        first = self.observe({})
         if not bool(torch.isfinite(first.loss)):
             raise NotProbedError("the loss is not finite")
         visible = [each for each in self.inputs if self._is_visible(each.name)]

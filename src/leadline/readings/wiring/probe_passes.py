@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -56,12 +57,15 @@ def _read_outputs(one: Pass) -> list[Tensor]:
 
     A model may return nothing but a loss that it computes by hand. Then only its ops can be compared.
     """
-    own = [
+    return _own_outputs(one) or [call.predictions for call in one.loss_calls]
+
+
+def _own_outputs(one: Pass) -> list[Tensor]:
+    return [
         each
         for each in tensors_in(one.output)
         if has_signal(each) and not each.is_nested and each.numel() > 1
     ]
-    return own or [call.predictions for call in one.loss_calls]
 
 
 class ProbePasses:
@@ -77,6 +81,8 @@ class ProbePasses:
         """Passes that were made again to find an op."""
         self.keeps_counted = False
         """Whether tokens that the model may count stay in place, because it refused a batch in which they did not."""
+        self._returns_outputs = False
+        """Whether the outputs of an observed pass were the model's own, so that no pass has to find them in its ops."""
 
     @property
     def made(self) -> int:
@@ -84,12 +90,18 @@ class ProbePasses:
         return self.runner.made - self.repeated
 
     def run(self, changed: dict[int, Tensor]) -> PassOutcome:
-        return outcome_of(self.one_pass(changed), changed)
+        return outcome_of(self._one_pass(changed, is_observed=not self._returns_outputs), changed)
 
-    def one_pass(self, changed: dict[int, Tensor], *, watched_length: int | None = None) -> Pass:
+    def observe(self, changed: dict[int, Tensor], *, watched_length: int | None = None) -> Pass:
+        """Make a pass with all that it notes."""
+        one = self._one_pass(changed, watched_length=watched_length)
+        self._returns_outputs = bool(_own_outputs(one))
+        return one
+
+    def _one_pass(self, changed: dict[int, Tensor], **how: Any) -> Pass:
         inputs, targets = replace_tensors((self.case.inputs, self.case.targets), changed)
         try:
-            return self.runner.run(inputs, targets, watched_length=watched_length)
+            return self.runner.run(inputs, targets, **how)
         except Exception as error:  # any model can fail on changed inputs, with any error
             refusal = RefusedBatchError(f"a further pass raised {summarize_error(error)}")
         raise refusal  # without the frames of the model, which would hold the pass that failed
@@ -137,7 +149,7 @@ class ProbePasses:
 
     def _prints(self, outcome: PassOutcome, length: int) -> tuple[list[OpPrint], list[int]]:
         """The prints of all ops of a pass, and the places of those that made its outputs."""
-        one = self.one_pass(outcome.changed, watched_length=length)
+        one = self.observe(outcome.changed, watched_length=length)
         self.repeated += 1
         places = [one.print_of.find(each) for each in _read_outputs(one) or [one.loss]]
         return one.prints, [place for place in places if place is not None]
