@@ -32,6 +32,14 @@ def test_a_kill_loses_at_most_what_may_wait_for_the_writing_thread(tmp_path: Pat
     assert lost.processor_seconds <= MAX_LOST_SECONDS
 
 
+@pytest.mark.parametrize("run", range(3))
+def test_a_kill_right_after_the_first_step_leaves_that_step(tmp_path: Path, run: int):
+    path = tmp_path / "run.leadline"
+    lost_by_kill(path, 60.0, 0.0)
+    with Run(path) as stored:
+        assert stored.steps == [0]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_no_kill_at_a_random_moment_loses_more(tmp_path: Path):

@@ -16,6 +16,7 @@ from leadline.monitor.budget import Level
 from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile import Run, Writer
 from leadline.records.run import Alert, RunInfo
+from tests.support.accelerator import Accelerated
 
 STEPS = 150
 SHARED_HOOKS = (shared._global_optimizer_pre_hooks, shared._global_optimizer_post_hooks)
@@ -184,12 +185,13 @@ def test_micro_batches_of_a_light_step_are_averaged():
     assert len(rows) == 0
 
 
-def test_a_loss_that_a_device_still_computes_is_not_waited_for():
+def test_losses_that_a_device_has_computed_are_fetched_in_one_wait():
     rows = light_steps.LightSteps()
     for step in range(3):
-        rows.add(step, float(step), [torch.tensor(float(step))], None)
-    assert rows.take(ready=True).scalars == {"loss": (0.0, 1.0)}
-    assert rows.take().scalars == {"loss": (2.0,)}
+        rows.add(step, float(step), [Accelerated(torch.tensor(float(step)))], None)
+    Accelerated.waits.clear()
+    assert rows.take().scalars == {"loss": (0.0, 1.0, 2.0)}
+    assert Accelerated.waits.total() == 1
 
 
 def test_the_recorded_loss_does_not_change_with_its_tensor():

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from leadline.checks._history import NOT_MEASURED
 from leadline.monitor.hooks import takes_hooks
 from leadline.monitor.layout import Numbers
-from leadline.monitor.norms import Norms, fetch, one_norm, read_one
+from leadline.monitor.norms import Norms, one_norm, read_one
 from leadline.records import Profile, Trace
 from leadline.tracer.live import is_inside_vmap
 from leadline.tracer.values import tensors_in
@@ -168,19 +168,14 @@ class BlockMoments:
         self._block_count, self._loss_scale = block_count, loss_scale
         self._directions = {"forward_ms": forward, "backward_ms": backward}
 
-    @property
-    def ready(self) -> bool:
-        """True if reading does not wait for a device."""
-        return all(norm.is_cpu if isinstance(norm, Tensor) else norm.ready for norm in self._norms)
-
-    @property
-    def _norms(self) -> list[Tensor | Norms]:
-        return [norm for measured in self._directions.values() for norm, _ in measured.values()]
+    def norms(self) -> list[Norms]:
+        """All norms that may still be on a device."""
+        norms = [norm for measured in self._directions.values() for norm, _ in measured.values()]
+        return [each for each in norms if isinstance(each, Norms)]
 
     def numbers(self) -> Numbers:
         """Return the moments as a trace has them; empty if no exit was passed."""
         numbers = {}
-        fetch([each for each in self._norms if isinstance(each, Norms)])
         for (name, measured), scale in zip(self._directions.items(), (1.0, self._loss_scale), strict=True):
             if measured:
                 numbers[name] = array("f", [NOT_MEASURED]) * self._block_count

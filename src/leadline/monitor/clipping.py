@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from leadline.monitor.norms import Norms, one_norm, read_many, total
+from leadline.monitor.norms import Norms, one_norm, read_one, total
 
 # Derived: two float32 norms of the same gradient, summed in different orders, differ by less than this share.
 MIN_CLIPPED_SHARE = 1e-4
@@ -28,6 +28,8 @@ class RawGradients:
         self._hooked: list[Tensor] = []
         self._handles: list[RemovableHandle] = []
         self._error: Exception | None = None
+        self._used: list[Tensor | Norms] = []
+        self._scale = 1.0
 
     def arm(self) -> None:
         self._hooked = [each for each in self._parameters if each.requires_grad and each.is_leaf]
@@ -53,14 +55,24 @@ class RawGradients:
         except Exception as error:  # an error of the watch must not end the user's backward pass
             self._error = error
 
-    def clipped_share(self, norm: float, scale: float) -> float | None:
-        """Return the share missing from a gradient of this norm; None if some gradient was not measured."""
+    def take(self, scale: float) -> None:
+        """Note which gradients the step will use; those that were measured carry this loss scale."""
         if self._error is not None:
             raise self._error
         with_gradient = [each for each in self._parameters if each.grad is not None]
-        if not with_gradient or any(id(each) not in self._norms for each in with_gradient):
+        if all(id(each) in self._norms for each in with_gradient):
+            self._used = [self._norms[id(each)] for each in with_gradient]
+        self._scale = scale
+
+    def norms(self) -> list[Norms]:
+        """The norms of the used gradients that may still be on a device."""
+        return [each for each in self._used if isinstance(each, Norms)]
+
+    def clipped_share(self, norm: float) -> float | None:
+        """Return the share missing from a gradient of this norm; None if some gradient was not measured."""
+        if not self._used:
             return None
-        norms = read_many([self._norms[id(each)] for each in with_gradient])
+        norms, scale = map(read_one, self._used), self._scale
         raw_norm = total([each for each in norms if each is not None])
         if not math.isfinite(raw_norm):
             return None

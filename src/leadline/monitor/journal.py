@@ -33,6 +33,8 @@ from leadline.text import clean
 SHARED_EVENTS = ("non-finite", "crash", "skipped step")
 # Heuristic: alerts and events held in memory; more than a user reads, and below 1 MB.
 MAX_NOTES_IN_MEMORY = 1000
+# Heuristic: seconds that the first step waits for a slow disk; storing it takes a few milliseconds.
+MAX_FIRST_WAIT_SECONDS = 1.0
 Vectors = dict[str, "array[float]"]
 _LOG = logging.getLogger("leadline")
 
@@ -54,6 +56,8 @@ class Journal:
         """When the writing thread may be woken again, by `perf_counter`."""
         self.hold_seconds = MIN_HOLD_SECONDS
         """Seconds that steps wait at most before the writing thread gets them."""
+        self._has_stored = False
+        """Whether the first step is in the run file."""
         self._writer_seconds = 0.0
         self._report_alerts: dict[str, Alert] = {}
         """Active alerts from reports of sampled steps, by code."""
@@ -67,6 +71,10 @@ class Journal:
         self.hold_seconds = hold_seconds * delay
         if self.writer is not None:
             self.writer.slow_down(delay)
+
+    def hold(self, seconds: float) -> None:
+        """Let the next light steps wait for so many seconds, unless something else is recorded before."""
+        self.next_flush = perf_counter() + max(seconds, self.hold_seconds)
 
     def take_writer_seconds(self) -> float:
         """Return the processor time of the thread that writes the run file, since the last call."""
@@ -120,6 +128,7 @@ class Journal:
         if self.writer is not None:
             self._flush(self.writer)
             self.writer.rows(columns)
+            self._store_first_step(self.writer)
 
     def record_overhead(self, overhead: float) -> None:
         """Store the overhead of the whole run with its last step, unless that step was measured and has it already."""
@@ -153,6 +162,14 @@ class Journal:
         self.next_flush = perf_counter() + self.hold_seconds
         for when, step, scalars, vectors in pending:
             writer.put(step, scalars, vectors, when=when)
+        if pending:
+            self._store_first_step(writer)
+
+    def _store_first_step(self, writer: Writer) -> None:
+        """Wait until the first step of this watch is in the file, so that a kill leaves at least that."""
+        if not self._has_stored:
+            self._has_stored = True
+            writer.flush(MAX_FIRST_WAIT_SECONDS)
 
     def add_report(self, step: int, report: Report) -> list[Alert]:
         """Record a report. Its warnings and errors become alerts, which a later report without them clears."""

@@ -17,11 +17,14 @@ from torch.optim import Optimizer
 
 from leadline.checks._history import MAX_STEPS
 from leadline.monitor.runfile.queue import ScalarColumns
-from leadline.monitor.step_losses import Losses, mean_loss
+from leadline.monitor.step_losses import Losses, is_on_device, largest, mean_loss, receive
 from leadline.monitor.step_record import StepRecord
+from leadline.tracer.stats import Known, transfer
 
 # Derived: more light steps than the history holds need not wait.
 MAX_LIGHT_STEPS = MAX_STEPS
+Rate = float | Losses | None
+"""A learning rate, or those of all groups, of which the largest is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class LightSteps:
     """Steps of which only loss and learning rate are recorded, in order, until they are handed over together."""
 
     def __init__(self) -> None:
-        self.rows: list[tuple[int, float, Losses, float | None, float]] = []
+        self.rows: list[tuple[int, float, Losses, Rate, float]] = []
         """Step, end, losses, learning rate and seconds of the watch, as `add` is given them."""
         self.starts: dict[int, float] = {}
         """By step that follows skipped ones, when it began."""
@@ -62,9 +65,7 @@ class LightSteps:
     def is_full(self) -> bool:
         return len(self.rows) >= MAX_LIGHT_STEPS
 
-    def add(
-        self, step: int, end: float, losses: Losses, rate: float | None, watch_seconds: float = 0.0
-    ) -> None:
+    def add(self, step: int, end: float, losses: Losses, rate: Rate, watch_seconds: float = 0.0) -> None:
         """Add a step that ended at `end` by `perf_counter`, of which the watch took `watch_seconds`."""
         self.rows.append((step, end, losses, rate, watch_seconds))
 
@@ -96,15 +97,36 @@ class LightSteps:
         rows = self.rows[self._charged : size]
         return self._taken + [(step, end, seconds) for step, end, _, _, seconds in rows]
 
-    def take(self, *, ready: bool = False) -> ScalarColumns:
-        """Remove and return all steps; with `ready`, keep the last one if a device may still compute its loss."""
-        size = len(self.rows) - (ready and _is_on_device(self.rows[-1][2]))
+    def pending(self) -> list[Tensor]:
+        """Losses and learning rates that were not read yet."""
+        numbers = [each for row in self.rows for each in (*row[2], *_rates(row[3]))]
+        return [each for each in numbers if isinstance(each, Tensor)]
+
+    def receive(self, known: Known) -> None:
+        """Take all pending numbers from what was transferred."""
+        self.rows = [
+            (step, end, receive(losses, known), receive(_rates(rate), known), seconds)
+            for step, end, losses, rate, seconds in self.rows
+        ]
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether a device may still compute the loss of the last step."""
+        return bool(self.rows) and any(map(is_on_device, self.rows[-1][2]))
+
+    def take(self) -> ScalarColumns:
+        """Remove and return all steps; what is on a device is transferred at once."""
+        pending, size = self.pending(), len(self.rows)
+        if pending:
+            self.receive(transfer(pending))
         self._taken = self._uncharged(size)
-        taken, self.rows = self.rows[:size], self.rows[size:]
-        self._charged = max(0, self._charged - size)
+        taken, self.rows, self._charged = self.rows, [], 0
         steps, ends, losses, rates, _ = zip(*taken, strict=True) if taken else ((), (), (), (), ())
         clock_offset = time.time() - time.perf_counter()
-        columns: dict[str, tuple[float | None, ...]] = {"loss": tuple(map(mean_loss, losses)), "lr": rates}
+        columns: dict[str, tuple[float | None, ...]] = {
+            "loss": tuple(map(mean_loss, losses)),
+            "lr": tuple(rate if type(rate) is float else largest(_rates(rate)) for rate in rates),
+        }
         loop = {step: self._loop.pop(step) for step in steps if step in self._loop} if self._loop else {}
         for name in {name for each in loop.values() for name in each}:
             columns[name] = tuple(loop.get(step, {}).get(name) for step in steps)
@@ -113,8 +135,10 @@ class LightSteps:
         return ScalarColumns(steps, times, known)
 
 
-def _is_on_device(losses: Losses) -> bool:
-    return any(isinstance(each, Tensor) for each in losses)
+def _rates(rate: Rate) -> Losses:
+    if rate is None:
+        return ()
+    return (rate,) if isinstance(rate, float) else rate
 
 
 class SkippedSteps:

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from leadline.checks._loop import STEP_WINDOW
+from leadline.tracer.stats import Known, transfer
 
 # Heuristic: parameters that stand for all of an optimizer: the first, the last and one between.
 MAX_PROBES = 3
@@ -105,6 +106,15 @@ class OptimizerRecord:
         self._weights = WeightProbe()
         self._is_partial = False
         """Whether the beginning of the current step was not followed."""
+
+    @property
+    def undecided(self) -> list[Tensor]:
+        """Judgments of its weights that are still on a device."""
+        return self._weights.undecided
+
+    def decide(self, known: Known) -> None:
+        """Take what is undecided from what was transferred."""
+        self._weights.decide(known)
 
     def choose_probes(self) -> None:
         """Choose the parameters that stand for all; again if groups were added."""
@@ -212,9 +222,9 @@ class OptimizerRecord:
             "idle_steps": is_idle or is_empty,
             "late_clips": self._clip == "late",
             "scaled_clips": self._clip == "scaled",
-            "restored_weights": self._weights.is_restored,
         }
-        for name, flag in flags.items():
+        judged = [*flags.items(), *(("restored_weights", flag) for flag in self._weights.take())]
+        for name, flag in judged:
             tally = self.tallies[name]
             if (flag or tally.bits) and not self._is_partial:
                 tally.add(flag)
@@ -271,7 +281,9 @@ class WeightProbe:
     """Whether what a step did to one parameter was undone before the next step."""
 
     def __init__(self) -> None:
-        self.is_restored = False
+        self.undecided: list[Tensor] = []
+        """Whether steps were undone, still on a device."""
+        self._decided: list[bool] = []
         self._mark: Mark | None = None
         self._before: Tensor | None = None
         self._after: Tensor | None = None
@@ -283,15 +295,37 @@ class WeightProbe:
         is_written = self._mark is not None and self._mark != _mark(parameter)
         if is_written:
             self._compare_until = self._steps + COMPARED_STEPS
-        self.is_restored = False
         if not compare and self._steps > self._compare_until:
             self._before = self._after = None
+            self._decided.append(False)
+            if self.undecided:
+                self.decide(transfer(self.undecided))
             return
         now = sample(parameter)
         if self._before is not None and self._after is not None:
-            is_old = torch.equal(now, self._before)
-            self.is_restored = is_old and not torch.equal(self._before, self._after)
+            self._compare(now, self._before, self._after)
+        else:
+            self._decided.append(False)
         self._before = now
+
+    def _compare(self, now: Tensor, before: Tensor, after: Tensor) -> None:
+        """Decide whether the last step was undone; if the host would have to wait for that, decide for many at once."""
+        if now.device.type == "cpu":
+            self._decided.append(torch.equal(now, before) and not torch.equal(before, after))
+            return
+        self.undecided.append((now == before).all() & (before != after).any())
+        if len(self.undecided) >= COMPARED_STEPS:
+            self.decide(transfer(self.undecided))
+
+    def decide(self, known: Known) -> None:
+        """Take what is undecided from what was transferred."""
+        self._decided += [bool(known[id(each)][0]) for each in self.undecided]
+        self.undecided = []
+
+    def take(self) -> list[bool]:
+        """Return whether the steps were undone that were decided since the last call, in order."""
+        decided, self._decided = self._decided, []
+        return decided
 
     def after_step(self, parameter: Tensor) -> None:
         self._mark = _mark(parameter)
@@ -326,7 +360,8 @@ def _marks(parameters: Sequence[Tensor]) -> list[Mark | None]:
 def _any_nonzero(parameters: Collection[Tensor]) -> bool:
     """Whether a gradient has an element that is not zero, as far as its first elements show."""
     gradients = [each.grad for each in parameters if each.grad is not None]
-    return any(bool(_first_elements(each).any()) for each in gradients)
+    found = [_first_elements(each).any() for each in gradients]
+    return any(values[0] for values in transfer(found).values())
 
 
 def _first_elements(tensor: Tensor) -> Tensor:

@@ -20,6 +20,7 @@ from leadline.monitor.loop_phases import Cycle, LossScale, Modes, ModuleFacts, R
 from leadline.monitor.step_losses import BackwardLosses
 from leadline.tracer.live import is_in_backward
 from leadline.tracer.restore import is_own_work
+from leadline.tracer.stats import Known
 
 # Heuristic: steps after which all parameters are looked at, then each time the number has doubled.
 FIRST_AUDIT_STEP = 2
@@ -124,6 +125,15 @@ class LoopLedger(LoopListener):
         """Return the numbers that changed since the last call."""
         changes, self.changes = self.changes, {}
         return changes
+
+    def pending(self) -> list[Tensor]:
+        """Judgments that are still on a device."""
+        return [each for record in self._records.values() for each in record.undecided]
+
+    def receive(self, known: Known) -> None:
+        """Take the pending judgments from what was transferred."""
+        for record in self._records.values():
+            record.decide(known)
 
     def set_number(self, name: str, number: float) -> None:
         """Record a number if it became zero or positive, or changed by a factor of about two."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import torch
@@ -31,8 +30,7 @@ class Norms:
             self._pending.append((None, torch.stack(torch._foreach_norm(tensors))))
         else:
             self._pending += [(positions, _fused(group)) for positions, group in _grouped(tensors)]
-        self.ready = all(stacked.device.type == "cpu" for _, stacked in self._pending)
-        if self.ready:
+        if all(stacked.device.type == "cpu" for _, stacked in self._pending):
             self._values = _corrected(self.read(), tensors)
 
     def read(self) -> list[float | None]:
@@ -40,41 +38,23 @@ class Norms:
         if self._values is None and len(self._pending) == 1 and self._pending[0][0] is None:
             self._values = self._pending.pop()[1].tolist()  # by far the most frequent case
         elif self._values is None:
-            fetch([self])
+            self.receive(stats.transfer(self.pending()))
         return self._values or []
 
-    @property
-    def is_pending(self) -> bool:
-        """Whether the norms were not read yet."""
-        return self._values is None
+    def pending(self) -> list[Tensor]:
+        """Norms that were not read yet."""
+        return [stacked for _, stacked in self._pending]
 
-    @property
-    def stacks(self) -> list[tuple[list[int] | None, Tensor]]:
-        """The norms that were not read yet, with their positions; None: of all tensors in order."""
-        return self._pending
-
-    def set_values(self, stacks: Sequence[tuple[list[int] | None, list[float]]]) -> None:
-        """Keep what was read of `stacks`."""
+    def receive(self, known: stats.Known) -> None:
+        """Take the pending norms from what was transferred."""
+        if self._values is not None:
+            return
         norms: list[float | None] = [None] * self._size
-        for positions, values in stacks:
-            for position, value in zip(
-                range(self._size) if positions is None else positions, values, strict=True
-            ):
+        for positions, stacked in self._pending:
+            indices = range(self._size) if positions is None else positions
+            for position, value in zip(indices, known[id(stacked)], strict=True):
                 norms[position] = value
         self._values, self._pending = norms, []
-
-
-def fetch(norms: Sequence[Norms]) -> None:
-    """Read all of these norms at once, so that the host waits for each device a single time."""
-    stacks = [(each, positions, stacked) for each in norms for positions, stacked in each.stacks]
-    values: dict[int, list[float]] = {}
-    for device in {stacked.device for *_, stacked in stacks}:
-        members = [stacked for *_, stacked in stacks if stacked.device == device]
-        numbers = iter((members[0] if len(members) == 1 else torch.cat(members)).tolist())
-        values.update((id(each), list(islice(numbers, len(each)))) for each in members)
-    for norm in norms:
-        if norm.is_pending:
-            norm.set_values([(positions, values[id(stacked)]) for positions, stacked in norm.stacks])
 
 
 def one_norm(tensor: Tensor) -> Tensor | Norms:
@@ -85,12 +65,6 @@ def one_norm(tensor: Tensor) -> Tensor | Norms:
 def read_one(norm: Tensor | Norms) -> float | None:
     """Return the norm, or None if the tensor has no readable values. Waits for a device that still computes."""
     return norm.item() if isinstance(norm, Tensor) else norm.read()[0]
-
-
-def read_many(norms: Sequence[Tensor | Norms]) -> list[float | None]:
-    """Return the norms like `read_one`; waits at most once for each device."""
-    fetch([each for each in norms if isinstance(each, Norms)])
-    return [read_one(each) for each in norms]
 
 
 def is_simple(tensor: Tensor) -> bool:
@@ -174,7 +148,6 @@ class ShardNorms:
         sharded = [] if simple else [position for position, tensor in enumerate(tensors) if is_shard(tensor)]
         self._norms = Norms(local(tensors, simple=simple) if parts is None else parts, simple=simple)
         self._shard_norms = _sum_over_shards(tensors, sharded, self._norms) if sharded else {}
-        self.ready = self._norms.ready
 
     @property
     def own(self) -> Norms:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
-from leadline.monitor.norms import ShardNorms, fetch, is_simple, local, total
+from leadline.monitor.norms import Norms, ShardNorms, is_simple, local, total
+from leadline.monitor.step_losses import is_on_device
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.optimizer import can_move
@@ -80,10 +81,10 @@ def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def max_learning_rate(optimizers: Sequence[Optimizer]) -> float | None:
-    """Return the largest learning rate of all groups; None if no group has one."""
+def learning_rates(optimizers: Sequence[Optimizer]) -> list[Tensor | float]:
+    """Return the learning rates of all groups, of which the largest is recorded; those on a device as copies."""
     rates = [group["lr"] for each in optimizers for group in each.param_groups if group.get("lr") is not None]
-    return float(max(rates)) if rates else None
+    return [each.detach().clone() if is_on_device(each) else float(each) for each in rates]
 
 
 # The measurements of one step.
@@ -120,10 +121,9 @@ class ParameterMeasurements:
     """Indices of parameters that require a gradient and got none."""
     _weights_before: dict[int, list[Tensor]] = field(default_factory=dict)
 
-    @property
-    def ready(self) -> bool:
-        """True if reading does not wait for a device."""
-        return all(each.norms.ready for each in (*self.gradients, *self.updates, *self.weights))
+    def norms(self) -> list[Norms]:
+        """All norms of this process's parts."""
+        return [each.norms.own for each in (*self.gradients, *self.updates, *self.weights)]
 
     @torch.no_grad()
     def measure_gradients(self, optimizer: Optimizer, divisor: float = 1.0) -> None:
@@ -182,8 +182,6 @@ class ParameterMeasurements:
     def vectors(self) -> Vectors:
         """Return one number per parameter; an absent gradient is `ABSENT`, that of a frozen parameter `FROZEN`."""
         vectors = {}
-        if not self.ready:
-            fetch([each.norms.own for each in (*self.gradients, *self.updates, *self.weights)])
         for name, measured in (
             ("grad_norm", self.gradients),
             ("update_norm", self.updates),

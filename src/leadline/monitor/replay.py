@@ -7,7 +7,7 @@ differentiates $\sum \langle g, y \rangle$ with $g$ held fixed, so its gradients
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -19,12 +19,13 @@ from leadline.records import Gap, Trace
 from leadline.tracer.inputs import loss_of_output
 from leadline.tracer.recorder import OnError
 from leadline.tracer.restore import preserve_process_state, random_states, restore_random
+from leadline.tracer.stats import Known
 from leadline.tracer.trace import trace
 from leadline.tracer.values import tensors_in
 
 
 class Replay:
-    """The inputs, random state and output gradients of one pass; `finish` repeats it and restores all state."""
+    """The inputs, random state and output gradients of one pass; `measure` repeats it and restores all state."""
 
     seconds = 0.0  # inside the pass, where nothing is recorded
 
@@ -36,6 +37,7 @@ class Replay:
         self._call: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._random: dict[str, Any] = {}
         self._grads: dict[int, Tensor] = {}
+        self._replayed: Trace | None = None
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._call, self._random = (args, kwargs), random_states()
@@ -65,15 +67,25 @@ class Replay:
     def seen(self) -> bool:
         return self.done and bool(self._grads)
 
-    def finish(self, optimizer: Optimizer | None, loss: float | None, loss_scale: float) -> Trace:
+    def measure(self, optimizer: Optimizer | None, loss_scale: float = 1.0) -> None:
+        """Repeat the pass."""
         args, kwargs = self._call
         inputs = _arguments(self.model, args, kwargs)
         with preserve_process_state():
             restore_random(self._random)
-            replayed = trace(self.model, inputs, None, self._surrogate_loss(loss_scale), optimizer)
+            self._replayed = trace(self.model, inputs, None, self._surrogate_loss(loss_scale), optimizer)
+
+    def pending(self) -> Iterable[Tensor]:
+        """Nothing: a repeated pass is read at once."""
+        return ()
+
+    def read(self, loss: float | None, known: Known, grad_norms: Mapping[str, float] | None = None) -> Trace:
+        """Return the trace of the repeated pass."""
+        if self._replayed is None:
+            raise RuntimeError("a pass is repeated before it is read")
         why = "the pass is compiled, so it was repeated uncompiled with the same output gradient"
         gap = Gap(what="the ops of the loss, and the compiled code itself", why=why)
-        return replace(replayed, loss=loss, gaps=(*replayed.gaps, gap))
+        return replace(self._replayed, loss=loss, gaps=(*self._replayed.gaps, gap))
 
     def _surrogate_loss(self, loss_scale: float) -> Callable[[Any], Tensor]:
         def loss(output: Any) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -43,6 +44,7 @@ from leadline.tracer.live import LivePass, is_inside_vmap, is_recording
 from leadline.tracer.names import index_model
 from leadline.tracer.restore import preserve_process_state
 from leadline.tracer.sharded import is_fsdp_module, is_shard
+from leadline.tracer.stats import Known
 
 NOT_CALLED = (
     "no step can be sampled: the loop calls neither the watched module nor a part of it with gradients, or it calls "
@@ -53,6 +55,24 @@ MAX_MISSED_SAMPLES = 4
 # Derived: two parts that do not overlap cannot both hold more than half of the parameters.
 MIN_DOMINANT_SHARE = 0.5
 GRADIENT_CONSUMED = "an optimizer inside the backward pass consumed its gradient"
+
+
+@dataclass(frozen=True, slots=True)
+class SampledPass:
+    """A pass that was measured; a device may still compute the numbers."""
+
+    recorded: LivePass | Replay
+    consumed: Collection[str]
+    """Parameters whose gradients an optimizer inside the backward pass has consumed."""
+    grad_norms: Mapping[str, float] | None
+
+    def pending(self) -> Iterable[Tensor]:
+        """Numbers that were not read yet."""
+        return self.recorded.pending()
+
+    def read(self, loss: float | None, known: Known) -> Trace:
+        """Return the trace, given the pending numbers."""
+        return mark_consumed_gradients(self.recorded.read(loss, known, self.grad_norms), self.consumed)
 
 
 class Sampler:
@@ -182,12 +202,11 @@ class Sampler:
     def take(
         self,
         optimizer: Optimizer | None,
-        loss: float | None,
         loss_scale: float,
         without_gradient: Collection[int] = (),
         grad_norms: Mapping[str, float] | None = None,
-    ) -> Trace | None:
-        """Return the trace of the recorded pass; None if there was none. Call it before the step changes weights.
+    ) -> SampledPass | None:
+        """Return the recorded pass; None if there was none. Call it before the step changes weights.
 
         `without_gradient` holds the ids of parameters whose gradients are already consumed. `grad_norms` holds, by
         name, the gradient norms of sharded parameters, whose whole gradients exist nowhere.
@@ -200,11 +219,8 @@ class Sampler:
         if recorded is None or not recorded.seen:
             return None
         self._is_searching = False
-        if isinstance(recorded, LivePass):
-            trace = recorded.finish(optimizer, loss, loss_scale, grad_norms)
-        else:
-            trace = recorded.finish(optimizer, loss, loss_scale)
-        return mark_consumed_gradients(trace, self._names(without_gradient))
+        recorded.measure(optimizer, loss_scale)
+        return SampledPass(recorded, self._names(without_gradient), grad_norms)
 
     def _names(self, parameter_ids: Collection[int]) -> set[str]:
         named = index_model(self.model).parameters if parameter_ids else {}
@@ -346,9 +362,9 @@ class Samples:
         """True if the weights were not finite in the last pass."""
         self._missed = 0
 
-    def count_missed(self, step: int, trace: Trace | None, sampler: Sampler | None) -> None:
+    def count_missed(self, step: int, sample: SampledPass | None, sampler: Sampler | None) -> None:
         """Try again after a step in which no call was recorded, and say so when that does not help."""
-        if trace is not None or sampler is None:
+        if sample is not None or sampler is None:
             self._missed = 0
             return
         if sampler.is_recorded_elsewhere:

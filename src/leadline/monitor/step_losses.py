@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from leadline.monitor.step_problems import StepProblems
+from leadline.tracer.stats import Known
 
 Losses = Sequence[Tensor | float]
 
@@ -88,6 +89,21 @@ def to_number(loss: Tensor | float) -> Tensor | float:
         return float(loss)
     mean = loss.detach().mean()
     return float(mean) if loss.device.type == "cpu" else mean
+
+
+def is_on_device(number: Any) -> bool:
+    """Whether reading the number waits for a device."""
+    return isinstance(number, Tensor) and number.device.type != "cpu"
+
+
+def receive(numbers: Losses, known: Known) -> list[Tensor | float]:
+    """Return the numbers, with those that were transferred as floats."""
+    return [known[id(each)][0] if isinstance(each, Tensor) else each for each in numbers]
+
+
+def largest(rates: Losses) -> float | None:
+    """Return the largest learning rate; None if there is none."""
+    return float(max(rates)) if rates else None
 
 
 def mean_loss(losses: Losses) -> float | None:

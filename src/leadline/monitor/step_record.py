@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -13,10 +13,11 @@ from torch import Tensor
 from leadline.monitor.block_exits import BlockMoments
 from leadline.monitor.budget import MIN_PAUSE_STEPS, Level
 from leadline.monitor.clipping import RawGradients, clipped_share
-from leadline.monitor.norms import total
+from leadline.monitor.norms import Norms, total
 from leadline.monitor.parameters import ParameterMeasurements, Vectors
-from leadline.monitor.step_losses import mean_loss
-from leadline.records import Trace
+from leadline.monitor.sampler import SampledPass
+from leadline.monitor.step_losses import is_on_device, largest, mean_loss, receive
+from leadline.tracer.stats import Known
 
 
 @dataclass(slots=True)
@@ -49,10 +50,12 @@ class StepRecord:
     """Seconds of the watch by level."""
     stepped: set[int] = field(default_factory=set)
     """Ids of the optimizers that have stepped."""
-    trace: Trace | None = None
+    sample: SampledPass | None = None
+    """The pass that was traced."""
     block_moments: BlockMoments | None = None
     raw_gradients: RawGradients | None = None
-    clipped_share: float | None = None
+    rates: list[Tensor | float] = field(default_factory=list)
+    """Learning rates of all groups."""
 
     def __post_init__(self) -> None:
         self.first_step = self.step
@@ -95,27 +98,47 @@ class StepRecord:
     @property
     def ready(self) -> bool:
         """True if no measurement is still computed on a device."""
-        has_losses = all(not isinstance(each, Tensor) for each in self.losses)
-        has_moments = self.block_moments is None or self.block_moments.ready
-        return has_losses and self.parameters.ready and has_moments
+        return not any(map(is_on_device, self.pending()))
+
+    def _norms(self) -> Iterator[Norms]:
+        yield from self.parameters.norms()
+        yield from () if self.block_moments is None else self.block_moments.norms()
+        yield from () if self.raw_gradients is None else self.raw_gradients.norms()
+
+    def pending(self) -> Iterator[Tensor]:
+        """Everything measured that was not read yet. It is transferred at once, so that the host waits once."""
+        numbers = (*self.losses, *self.unclipped, *self.rates)
+        yield from (each for each in numbers if isinstance(each, Tensor))
+        for norms in self._norms():
+            yield from norms.pending()
+        yield from () if self.sample is None else self.sample.pending()
+
+    def receive(self, known: Known) -> None:
+        """Take all pending numbers but those of the sample from what was transferred."""
+        self.losses, self.unclipped = receive(self.losses, known), receive(self.unclipped, known)
+        self.rates = receive(self.rates, known)
+        for norms in self._norms():
+            norms.receive(known)
 
     @property
     def watch_seconds(self) -> float:
         return sum(self.costs.values()) + self.loss_seconds
 
-    def numbers(self, rate: float | None, loss_scale: float | None) -> tuple[dict[str, float], Vectors]:
-        """Return the scalars of the step and its vectors over parameters; waits for a device."""
+    def numbers(self, loss_scale: float | None) -> tuple[dict[str, float], Vectors]:
+        """Return the scalars of the step and its vectors over parameters; call `receive` before."""
         scalars: dict[str, float] = {"step_seconds": self.seconds} if self.seconds else {}
         loss = mean_loss(self.losses)
         if loss is not None:
             scalars["loss"] = loss
+        rate = largest(self.rates)
         if rate is not None:
             scalars["lr"] = rate
         vectors = self.parameters.vectors()
         for name, values in vectors.items():
             scalars[name] = total([each for each in values if not each < 0])
         share = clipped_share(self.unclipped, scalars.get("grad_norm"))
-        share = self.clipped_share if share is None else share
+        if share is None and self.raw_gradients is not None and self.parameters.gradients:
+            share = self.raw_gradients.clipped_share(self.parameters.last_gradient_norm())
         if share is not None:
             scalars["grad_clip"] = share
         if "grad_norm" in vectors:

@@ -25,7 +25,7 @@ from leadline.monitor.parameters import (
     ParameterMeasurements,
     ParameterTable,
     build_parameter_table,
-    max_learning_rate,
+    learning_rates,
 )
 from leadline.monitor.sampler import Sampler, Samples, is_compiled
 from leadline.monitor.step_charges import StepCharges
@@ -34,11 +34,15 @@ from leadline.monitor.step_problems import StepProblems
 from leadline.monitor.step_record import Call, StepRecord, wrap_closure
 from leadline.records import Trace
 from leadline.records.run import Alert
+from leadline.tracer.stats import Known, transfer
 
 # Derived: recorded light steps that are charged together; as many as lie between two plans.
 LIGHT_STEPS_PER_CHARGE = PLAN_INTERVAL
 # Heuristic: the same, with the steps in between; the ledger may be due at a charge only.
 MAX_STEPS_PER_CHARGE = 256
+# Heuristic: seconds that losses on a device wait before they are fetched and written. Each time, the host waits for the
+# steps that it has queued, which is below a percent of that.
+DEVICE_HOLD_SECONDS = 1.0
 
 
 class TrainingSteps:
@@ -194,7 +198,7 @@ class TrainingSteps:
 
     def add_past_step(self, loss: float) -> None:
         """Record the loss of the step before the first one that is followed."""
-        self._light_steps.add(self.current.step, perf_counter(), [loss], max_learning_rate(self.optimizers))
+        self._light_steps.add(self.current.step, perf_counter(), [loss], learning_rates(self.optimizers))
         self.schedule.skip_step()
         self.current.step += 1
         self._light_steps.mark_charged(self.current.step)
@@ -202,10 +206,10 @@ class TrainingSteps:
     def unclipped(self, norm: Tensor | float) -> None:
         self.current.unclipped.append(to_number(norm))
 
-    def flush(self, *, ready: bool = False) -> None:
+    def flush(self) -> None:
         """Add the light steps to the history and the run file."""
         if self._light_steps:
-            self.journal.add_light_steps(self._light_steps.take(ready=ready))
+            self.journal.add_light_steps(self._light_steps.take())
 
     def disarm(self) -> None:
         """Remove every hook from the model and its parameters."""
@@ -225,7 +229,7 @@ class TrainingSteps:
         self._finish_previous()
         if self.skipped.is_active:
             self.record_losses()
-            self._light_steps.add(self.step - 1, perf_counter(), [], max_learning_rate(self.optimizers))
+            self._light_steps.add(self.step - 1, perf_counter(), [], learning_rates(self.optimizers))
             self.current.stepped.clear()
         self.charges.close()
         if self.current.stepped:
@@ -268,7 +272,7 @@ class TrainingSteps:
         groups = self.optimizers[0].param_groups
         rate = groups[0].get("lr")
         if len(groups) > 1 or type(rate) is not float:
-            rate = max_learning_rate(self.optimizers)
+            rate = learning_rates(self.optimizers)
         if not record.losses and len(record.root_losses) == 1:  # inlined from `use_root_losses`
             record.losses, record.root_losses = record.root_losses, []
         elif record.root_losses:
@@ -306,8 +310,10 @@ class TrainingSteps:
 
     def _write_light_steps(self) -> None:
         """Hand light steps to the writing thread, and charge what that takes."""
-        start = thread_time()
-        self.flush(ready=True)
+        start, is_on_device = thread_time(), self._light_steps.is_on_device
+        self.flush()
+        if is_on_device:
+            self.journal.hold(DEVICE_HOLD_SECONDS)
         self.on_progress()
         self.charges.charge_writing(start)
 
@@ -324,8 +330,9 @@ class TrainingSteps:
     def _check_loss(self, record: StepRecord) -> None:
         """Report a non-finite loss immediately if reading it needs no wait."""
         last = record.losses[-1]
-        is_bad = type(last) is float and not math.isfinite(last)
-        if self.problems.is_non_finite or is_bad:
+        if isinstance(last, Tensor):
+            return
+        if self.problems.is_non_finite or not math.isfinite(last):
             if not self.problems.is_non_finite:
                 self.flush()  # so that the timeline has this step
             self._check_finite(record.step, {"loss": mean_loss(record.losses) or 0.0})
@@ -378,14 +385,12 @@ class TrainingSteps:
         record.use_root_losses()
         if not record.losses and self.sampler.model_loss is not None:
             record.losses.append(to_number(self.sampler.model_loss))
-        loss = mean_loss(record.losses)
         scale, _ = self.scaler.read(peek=True)
-        if record.raw_gradients is not None and record.parameters.gradients and len(self.optimizers) == 1:
-            norm = record.parameters.last_gradient_norm()
-            record.clipped_share = record.raw_gradients.clipped_share(norm, scale or 1.0)
+        if record.raw_gradients is not None and len(self.optimizers) == 1:
+            record.raw_gradients.take(scale or 1.0)
         without_gradient = self._parameters.without_gradient(record.stepped - {id(optimizer)})
         norms = record.parameters.gradient_norms() if self.journal.ranks.sharded else None
-        record.trace = self.sampler.take(optimizer, loss, scale or 1.0, without_gradient, norms)
+        record.sample = self.sampler.take(optimizer, scale or 1.0, without_gradient, norms)
         return record.charge(Level.TRACE, start - self.sampler.seconds)
 
     def _end(self) -> None:
@@ -396,19 +401,19 @@ class TrainingSteps:
         self._compare_replicas(record.step + 1)
         if record.level >= Level.TRACE:
             self._take_sample(None, perf_counter())
-            self.samples.count_missed(record.step, record.trace, self.sampler)
+            self.samples.count_missed(record.step, record.sample, self.sampler)
         start = perf_counter()
         if record.start is not None:
             record.seconds = start - record.start
             record.training_seconds = max(record.seconds - record.watch_seconds, 0.0)
         if record.level is Level.LOSS:
-            self._light_steps.add(record.step, start, record.losses, max_learning_rate(self.optimizers))
+            self._light_steps.add(record.step, start, record.losses, learning_rates(self.optimizers))
             if self.ledger.changes:
                 self._check_loop(record.step)
             if record.losses:
                 self._check_loss(record)
         else:
-            record.loop = self.ledger.take()
+            record.loop, record.rates = self.ledger.take(), learning_rates(self.optimizers)
             if record.ready:
                 self._finish(record)
             else:
@@ -438,12 +443,13 @@ class TrainingSteps:
     def _finish(self, record: StepRecord) -> None:
         """Record a measured step and run the checks."""
         start = perf_counter()
-        loss_scale = self.problems.report_scale(record.step)
-        scalars, by_parameter = record.numbers(max_learning_rate(self.optimizers), loss_scale)
+        known = self._fetch(record)
+        scalars, by_parameter = record.numbers(self.problems.report_scale(record.step))
         vectors = {name: (per_parameter.AXIS, values) for name, values in by_parameter.items()}
-        if record.trace is not None:
-            vectors |= self.samples.add(record.step, record.trace, self._parameters.names)
-            self._locate_exits(record.trace)
+        if record.sample is not None:
+            trace = record.sample.read(scalars.get("loss"), known)
+            vectors |= self.samples.add(record.step, trace, self._parameters.names)
+            self._locate_exits(trace)
             record.read_seconds = record.charge(Level.TRACE, start) - start
         if record.block_moments is not None:
             moments = record.block_moments.numbers()
@@ -453,6 +459,15 @@ class TrainingSteps:
         self.new_alerts += self.journal.add_step(record.step, scalars, vectors)
         self._check_finite(record.step, scalars)
         self.new_alerts += self.samples.make_affordable_report()
+
+    def _fetch(self, record: StepRecord) -> Known:
+        """Read everything that devices have computed for this step and those before it, in one transfer each."""
+        known = transfer((*record.pending(), *self._light_steps.pending(), *self.ledger.pending()))
+        record.receive(known)
+        if known:
+            self._light_steps.receive(known)
+            self.ledger.receive(known)
+        return known
 
     def _locate_exits(self, trace: Trace) -> None:
         """Make blocks measurable without a trace; not those of a compiled model, in which hooks do not run."""

@@ -35,28 +35,63 @@ def build_trace(
     model_index: ModelIndex,
     grads: Mapping[int, Tensor | None] | None,
     fields: Mapping[str, Any],
-    grad_norms: Mapping[str, float] = MappingProxyType({}),
 ) -> Trace:
     """Return the Trace. `grads` is by the `id` of the parameter; None if no backward pass ran.
 
-    `fields` holds further fields of the Trace. `grad_norms` holds, by name, the norms of gradients of which this
-    process has only a shard.
+    `fields` holds further fields of the Trace.
     """
+    measured = measure_pass(recorder, model_index, grads)
+    return read_pass(measured, fields, stats.transfer((*measured.pending(), fields["loss"])))
+
+
+class MeasuredPass(NamedTuple):
+    """A recorded pass of which everything is measured; a device may still compute the numbers."""
+
+    recorder: Recorder
+    model_index: ModelIndex
+    parameters: _MeasuredParameters
+    gaps: tuple[Gap, ...]
+
+    def pending(self) -> Iterator[Tensor]:
+        """Numbers that were not read yet; `read_pass` needs all of them."""
+        numbers = (*_pending_numbers(self.recorder.table.entries), *_flat(self.parameters))
+        return (each for each in numbers if isinstance(each, Tensor))
+
+
+def measure_pass(
+    recorder: Recorder, model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None
+) -> MeasuredPass:
+    """Measure what is left of a pass. Nothing is read from a device."""
     recorder.queue.measure()
     recorded, entries = recorder.ops, recorder.table.entries
     unplaced = recorder.gradients.place_recomputed(
         [op.plan.callable for op in recorded], [op.outputs for op in recorded]
     )
+    has_choices = any(entry.choices is not None for entry in entries)
+    parameters = _measure_parameters(model_index, grads, has_choices=has_choices)
+    return MeasuredPass(recorder, model_index, parameters, tuple(_checkpoint_gaps(unplaced)))
+
+
+def read_pass(
+    measured: MeasuredPass,
+    fields: Mapping[str, Any],
+    known: stats.Known,
+    grad_norms: Mapping[str, float] = MappingProxyType({}),
+) -> Trace:
+    """Return the Trace of a pass whose pending numbers are `known`.
+
+    `fields` holds further fields of the Trace. `grad_norms` holds, by name, the norms of gradients of which this
+    process has only a shard.
+    """
+    recorder = measured.recorder
+    recorded, entries = recorder.ops, recorder.table.entries
     roles = _roles(recorded, entries)
     ops = tuple(_op(index, op, roles, entries) for index, op in enumerate(recorded))
-    has_choices = any(entry.choices is not None for entry in entries)
-    measured = _measure_parameters(model_index, grads, has_choices=has_choices)
-    known = stats.transfer((*_pending_numbers(entries), *_flat(measured), fields["loss"]))
     values = _values(entries, recorded, known)
-    parameters = _read_parameters(model_index, measured, ops, known)
+    parameters = _read_parameters(measured.model_index, measured.parameters, ops, known)
     parameters = fill_gathered_parameters(parameters, recorder.gathered_stats, grad_norms)
-    modules = _modules(model_index, recorder)
-    gaps = (*fields["gaps"], *_checkpoint_gaps(unplaced), *find_gaps(ops, values, parameters, modules))
+    modules = _modules(measured.model_index, recorder)
+    gaps = (*fields["gaps"], *measured.gaps, *find_gaps(ops, values, parameters, modules))
     return Trace(
         **{**fields, "gaps": gaps, "loss": _known_number(fields["loss"], known)},
         torch=str(torch.__version__),

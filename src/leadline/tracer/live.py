@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from torch.overrides import _get_current_function_mode_stack
 
 from leadline.records import Gap, Trace
-from leadline.tracer.build import build_trace
+from leadline.tracer.build import MeasuredPass, measure_pass, read_pass
 from leadline.tracer.calls import OpPlan
 from leadline.tracer.inputs import loss_of_output
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.recorder import OnError, RecordedOp, Recorder
 from leadline.tracer.sharded import follow_gathered_parameters
-from leadline.tracer.stats import RawStats
+from leadline.tracer.stats import Known, RawStats
 from leadline.tracer.trace import model_fields
 from leadline.tracer.values import ValueEntry, tensors_in
 
@@ -57,6 +57,13 @@ class LivePass:
         self._undo = ExitStack()
         self._thread: int | None = None
         """The thread on whose stack of modes the recorder is."""
+        self._measured: MeasuredPass | None = None
+        self._loss_entry: ValueEntry | None = None
+        """The value that stands for a loss outside the model."""
+        self._reached: list[int] = []
+        """Outputs of the model that got a gradient from it."""
+        self._fields: dict[str, Any] = {}
+        """Fields of the trace that are known when the pass ends."""
 
     def enter(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Start recording a call of the model. When it ends, call `abandon`, and then `leave` if it did not raise."""
@@ -103,18 +110,11 @@ class LivePass:
         """Whether the forward returned something that requires a gradient."""
         return self.done and bool(self._outputs)
 
-    def finish(
-        self,
-        optimizer: torch.optim.Optimizer | None,
-        loss: float | None,
-        loss_scale: float = 1.0,
-        grad_norms: Mapping[str, float] | None = None,
-    ) -> Trace:
-        """Return the trace of the pass. Call it after the backward pass and before the optimizer's step.
+    def measure(self, optimizer: torch.optim.Optimizer | None, loss_scale: float = 1.0) -> None:
+        """Measure what is left. Call it after the backward pass and before the optimizer's step.
 
-        Gradients of parameters are read from `.grad`: accumulated over micro-batches and clipped, as the optimizer
-        will see them. Gradients of activations are divided by `loss_scale`. Of sharded parameters only the norms of
-        their gradients are known, from `grad_norms`.
+        Gradients of parameters are those in `.grad`: accumulated over micro-batches and clipped, as the optimizer
+        will see them. Gradients of activations are divided by `loss_scale`. Nothing is read from a device.
         """
         recorder = self.recorder
         recorder.gradients.is_listening = False
@@ -122,7 +122,7 @@ class LivePass:
         for entry in recorder.table.entries:
             if entry.backward is not None and loss_scale != 1.0:
                 entry.backward = _unscaled(entry.backward, loss_scale)
-        loss_value, gaps = self._end(loss)
+        loss_value, gaps = self._end()
         if self._part is not self.model:
             name = self.model_index.modules[id(self._part)].names[0]
             gaps = (*gaps, Gap(what=f"what runs outside {name}", why=f"the loop calls {name}, not the model"))
@@ -131,13 +131,35 @@ class LivePass:
             gaps = (*gaps, Gap(what="gradients inside a reentrant checkpoint", why=why))
             recorder.gradients.regions.clear()
         grads = {key: named.item.grad for key, named in self.model_index.parameters.items()}
-        fields = model_fields(self.model, self.model_index, optimizer)
-        fields |= {"loss": loss, "loss_value": loss_value, "gaps": gaps}
-        trace = build_trace(recorder, self.model_index, grads, fields, grad_norms or {})
+        self._fields = model_fields(self.model, self.model_index, optimizer)
+        self._fields |= {"loss_value": loss_value, "gaps": gaps}
+        self._measured = measure_pass(recorder, self.model_index, grads)
         recorder.table.forget_tensors()
-        return trace
 
-    def _end(self, loss: float | None) -> tuple[int, tuple[Gap, ...]]:
+    def pending(self) -> Iterable[Tensor]:
+        """Numbers of a measured pass that a device may still compute; `read` needs all of them."""
+        return () if self._measured is None else self._measured.pending()
+
+    def read(self, loss: float | None, known: Known, grad_norms: Mapping[str, float] | None = None) -> Trace:
+        """Return the trace of a measured pass, whose pending numbers are `known`.
+
+        Of sharded parameters only the norms of their gradients are known, from `grad_norms`.
+        """
+        if self._measured is None:
+            raise RuntimeError("a pass is measured before it is read")
+        if self._loss_entry is not None:
+            self._set_loss(self._loss_entry, loss, known)
+        return read_pass(self._measured, self._fields | {"loss": loss}, known, grad_norms or {})
+
+    def _set_loss(self, entry: ValueEntry, loss: float | None, known: Known) -> None:
+        entries = self.recorder.table.entries
+        inputs = (entries[value] for value in self._reached)
+        if loss is None and any(_is_non_finite(each, known) for each in inputs):
+            loss = math.nan  # the loss of non-finite outputs is not finite either
+        entry.forward = None if loss is None else _stats_of_number(loss)
+        entry.unobserved = OUTSIDE_FORWARD if loss is None else ""
+
+    def _end(self) -> tuple[int, tuple[Gap, ...]]:
         """Return the value id of the loss: the model's own, or the output of an added op that stands for the loss."""
         if self.loss is not None and self._outputs:
             return self._outputs[0], ()
@@ -151,11 +173,8 @@ class LivePass:
         self.recorder.ops.append(RecordedOp(plan, "", 0, "loss", inputs, (len(entries),)))
         entry = ValueEntry(shape=(), dtype="float32")
         entry.op = index
-        if loss is None and any(_is_non_finite(entries[value]) for value in reached):
-            loss = math.nan  # the loss of non-finite outputs is not finite either
-        entry.forward = None if loss is None else _stats_of_number(loss)
-        entry.unobserved = OUTSIDE_FORWARD if loss is None else ""
         entries.append(entry)
+        self._loss_entry, self._reached = entry, reached
         return len(entries) - 1, (Gap(what="the ops of the loss", why=OUTSIDE_FORWARD),)
 
 
@@ -181,8 +200,9 @@ def _stats_of_number(value: float) -> RawStats:
     return RawStats(1, 1.0, value, abs(value), value, value, float(value != 0), float(not is_finite))
 
 
-def _is_non_finite(entry: ValueEntry) -> bool:
-    return entry.forward is not None and bool(entry.forward.non_finite)
+def _is_non_finite(entry: ValueEntry, known: Known) -> bool:
+    count = None if entry.forward is None else entry.forward.non_finite
+    return bool(known[id(count)][0] if isinstance(count, Tensor) else count)
 
 
 def _unscaled(raw: RawStats, scale: float) -> RawStats:

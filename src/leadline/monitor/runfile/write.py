@@ -367,9 +367,9 @@ class Writer:
     def event(self, event: Event) -> None:
         self._add(Note("event", event.step, note_to_json(event)))
 
-    def flush(self) -> None:
-        """Wait until everything is in the file, or until storing it has failed."""
-        self._thread.flush(MAX_FLUSH_SECONDS)
+    def flush(self, max_seconds: float = MAX_FLUSH_SECONDS) -> None:
+        """Wait until everything is in the file, or until storing it has failed, or for so many seconds."""
+        self._thread.flush(max_seconds)
         self._warn_once()
 
     def close(self) -> None:
