@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import leadline
-from leadline.tracer.shield import atomic_contextmanager, shielded
+from leadline.tracer.shield import Shield, _HeldBackHandler, atomic_contextmanager, shielded
 from tests.support.faults.campaign import warm_up
 from tests.support.faults.signals import (
     SIGNALS,
@@ -81,6 +81,30 @@ def test_timers_at_random_moments_leave_nothing_changed(verb: str, signals: int)
     results = [run_at_random(VERBS[verb], seconds, seed, signals) for seed in range(300)]
     assert sum(came for came, _ in results) > 100
     assert [left for _, left in results if left] == []
+
+
+@pytest.mark.parametrize(("owner", "step"), [(Shield, "call"), (_HeldBackHandler, "_find_place")])
+def test_signals_that_come_faster_than_they_are_handled_do_not_fill_the_stack(
+    monkeypatch: pytest.MonkeyPatch, owner: type, step: str
+):
+    left = itertools.count(2000, -1)
+    plain = getattr(owner, step)
+
+    def interrupted(*args: Any) -> Any:
+        if next(left) > 0:
+            signal.raise_signal(signal.SIGALRM)
+        return plain(*args)
+
+    monkeypatch.setattr(owner, step, interrupted)
+
+    @shielded
+    def work() -> None:
+        while next(left) > 0:
+            signal.raise_signal(signal.SIGALRM)
+
+    with raising_handlers(0) as came:
+        work()
+    assert len(came) >= 1000
 
 
 def test_a_signal_in_the_users_own_code_is_raised_there():

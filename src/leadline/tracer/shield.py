@@ -16,6 +16,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, _GeneratorContextManager, contextmanager, suppress
 from functools import wraps
@@ -27,6 +28,7 @@ from leadline.errors import LeadlineError
 P = ParamSpec("P")
 T = TypeVar("T")
 Handler = Callable[[int, FrameType | None], Any]
+_Signal = tuple[Handler, int, FrameType | None]
 
 USER_CODE: set[CodeType] = set()
 """The functions through which Leadline calls the user's code; whatever they call may be interrupted."""
@@ -73,7 +75,11 @@ class Shield:
         """What a handler raised in Leadline's own code."""
         self.raised_in_user_code: list[BaseException] = []
         """What handlers raised in the user's code, which may catch it."""
-        self._held_back: list[tuple[Handler, int, FrameType | None]] = []
+        self.undecided: deque[_Signal] = deque()
+        """Signals that have come and are neither held back nor handled yet."""
+        self.is_deciding = False
+        self._held_back: deque[_Signal] = deque()
+        self._is_delivering = False
         self._handlers: dict[int, _HeldBackHandler] = {}
 
     def wrap_handlers(self) -> None:
@@ -96,13 +102,39 @@ class Shield:
                 signal.signal(number, wrapper.handler)
             self._handlers.pop(number, None)
 
-    def hold_back(self, handler: Handler, number: int, frame: FrameType | None) -> None:
-        self._held_back.append((handler, number, frame))
+    @property
+    def must_wait(self) -> bool:
+        """Whether a signal that comes now is held back."""
+        return self.is_restoring or self._is_delivering
+
+    def hold_back_undecided(self) -> None:
+        while (pending := _take_first(self.undecided)) is not None:
+            self._held_back.append(pending)
+
+    def call_in_user_code(self) -> None:
+        """Call the handlers of new signals as Python would; if one raises, the others wait."""
+        while (pending := _take_first(self.undecided)) is not None:
+            handler, number, frame = pending
+            try:
+                handler(number, frame)
+            except BaseException as error:
+                self.raised_in_user_code.append(error)
+                self.hold_back_undecided()
+                raise
 
     def deliver(self) -> None:
-        """Call the handlers of the signals that were held back."""
-        while self._held_back:
-            self.call(*self._held_back.pop(0))
+        """Call the handlers of the signals that were held back.
+
+        Signals that come meanwhile wait for their turn: a timer that is faster than this would otherwise nest one
+        delivery in another until the stack is full.
+        """
+        while self._held_back and not self._is_delivering:
+            self._is_delivering = True
+            try:
+                while (pending := _take_first(self._held_back)) is not None:
+                    self.call(*pending)
+            finally:
+                self._is_delivering = False
 
     def call(self, handler: Handler, number: int, frame: FrameType | None) -> None:
         """Call a handler; if it raises, further signals are held back until everything is restored."""
@@ -129,6 +161,14 @@ class Shield:
                 self.close_contexts()
 
 
+def _take_first(signals: deque[_Signal]) -> _Signal | None:
+    """The first of the signals, if there is one; in one step, because a handler may take it too."""
+    try:
+        return signals.popleft()
+    except IndexError:
+        return None
+
+
 class _HeldBackHandler:
     """Stands in for a signal handler of the user while a shielded function runs."""
 
@@ -136,28 +176,36 @@ class _HeldBackHandler:
         self.shield, self.handler = shield, handler
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        runs_user_code = False
-        each = frame
-        while each is not None and each is not self.shield.frame:
-            runs_user_code = runs_user_code or each.f_code in USER_CODE
-            each = each.f_back
-        if each is None:  # the shielded call is over
-            self.shield.hand_back()
-            self.handler(number, frame)
-        elif runs_user_code:
-            self._call_in_user_code(number, frame)
-        elif self.shield.is_restoring:
-            self.shield.hold_back(self.handler, number, frame)
-        else:
-            self.shield.call(self.handler, number, frame)
-            self.shield.deliver()
+        """Treat a signal according to the code that it interrupts.
 
-    def _call_in_user_code(self, number: int, frame: FrameType | None) -> None:
+        One that interrupts this decision is treated with the first: a timer that is faster than the decision would
+        otherwise nest one in another until the stack is full.
+        """
+        shield = self.shield
+        shield.undecided.append((self.handler, number, frame))
+        if shield.is_deciding:
+            return
+        shield.is_deciding = True
         try:
-            self.handler(number, frame)
-        except BaseException as error:
-            self.shield.raised_in_user_code.append(error)
-            raise
+            is_running, runs_user_code = self._find_place(frame)
+        finally:
+            shield.is_deciding = False
+        if not is_running:
+            shield.hand_back()
+        if runs_user_code or not is_running:
+            shield.call_in_user_code()
+            return
+        shield.hold_back_undecided()
+        if not shield.must_wait:
+            shield.deliver()
+
+    def _find_place(self, frame: FrameType | None) -> tuple[bool, bool]:
+        """Whether the shielded call still runs, and whether it is running the user's code."""
+        runs_user_code = False
+        while frame is not None and frame is not self.shield.frame:
+            runs_user_code = runs_user_code or frame.f_code in USER_CODE
+            frame = frame.f_back
+        return frame is not None, runs_user_code
 
 
 def _has_left_user_code(error: BaseException) -> bool:
