@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import importlib
 import os
 import resource
 import signal
@@ -21,7 +22,7 @@ from types import CodeType, FunctionType
 import pytest
 from _pytest.runner import runtestprotocol
 
-from benchmarks.mutation.executed_lines import FAST, FOLDERS, function_of
+from benchmarks.mutation.executed_lines import FAST, FOLDERS, SOURCE, function_of
 from benchmarks.result_files import ROOT
 
 # Heuristic: processor time that the tests of one mutant get together, from the first on.
@@ -115,12 +116,14 @@ def _silence() -> None:
 
 
 def _apply(path: Path, tree: ast.Module, constant: str | None) -> None:
-    """Change the functions of a loaded file to those of `tree`, or one of its constants and what it computes of it."""
+    """Change the functions of a file to those of `tree`, or one of its constants and what it computes of it.
+
+    The file is loaded first: a test that loads it only when it runs would get the unchanged one.
+    """
+    loaded = [each for each in list(sys.modules.values()) if getattr(each, "__file__", None) == str(path)]
+    module = loaded[0] if loaded else importlib.import_module(_module_name(path))
     if constant is None:
         _replace_functions(path, compile(tree, str(path), "exec", dont_inherit=True))
-        return
-    loaded = [each for each in list(sys.modules.values()) if getattr(each, "__file__", None) == str(path)]
-    if not loaded:  # the collected tests do not use it
         return
     names = {constant}
     for statement in tree.body:
@@ -130,7 +133,12 @@ def _apply(path: Path, tree: ast.Module, constant: str | None) -> None:
             assigned = [node.id for each in targets for node in ast.walk(each) if isinstance(node, ast.Name)]
             if names & {*assigned, *read}:
                 names.update(assigned)
-                _assign(loaded[0], statement, assigned)
+                _assign(module, statement, assigned)
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _assign(module: object, statement: ast.Assign | ast.AnnAssign, names: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The mutants are real changes, and a test that would fail notices them."""
 
 import ast
+import importlib
 import sys
 from pathlib import Path
 
@@ -89,6 +90,22 @@ def test_a_changed_constant_reaches_what_is_computed_of_it(module):
     text = Path(module.__file__).read_text()
     child._apply(Path(module.__file__), mutate(text, labels(text).index("file: 6.0"))[1], "LIMIT")
     assert (module.LIMIT, module.DOUBLE, module.far(7)) == (9.0, 18.0, False)
+
+
+def test_a_change_reaches_a_file_that_a_test_loads_only_when_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "package" / "loaded_late.py"
+    path.parent.mkdir()
+    path.write_text(TEXT)
+    monkeypatch.setattr(child, "SOURCE", path.parent)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    number = labels(TEXT).index("far: not x - 1 == 2")
+    child._apply(path, mutate(TEXT, number)[1], None)
+    loaded = importlib.import_module("package.loaded_late")
+    assert (loaded.far(7), loaded.far(3)) == (False, False)
+    for name in ("package.loaded_late", "package"):
+        del sys.modules[name]
 
 
 @pytest.mark.slow

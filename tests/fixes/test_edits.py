@@ -105,3 +105,21 @@ def test_names_of_any_characters_are_looped_over_and_found_again() -> None:
     exec(code, {"model": by_hand})
     for name, value in treated.state_dict().items():
         assert torch.equal(value, by_hand.state_dict()[name])
+
+
+def adam_session() -> EditSession:
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    return EditSession(model=model, optimizer=torch.optim.Adam(model.parameters(), betas=(0.8, 0.9)))
+
+
+@pytest.mark.parametrize(
+    ("options", "betas", "eps"),
+    [({"beta1": 0.5, "beta2": 0.6}, (0.5, 0.6), 1e-8), ({"eps": 1e-3}, (0.8, 0.9), 1e-3)],
+    ids=["betas", "eps"],
+)
+def test_options_change_what_they_name_and_nothing_else(options, betas, eps) -> None:
+    session = adam_session()
+    with temporary_edits(session, [Edit(action="options", options=options)]):
+        (group,) = session.optimizer.param_groups
+        assert (group["betas"], group["eps"]) == (betas, eps)
+    assert session.optimizer.param_groups[0]["betas"] == (0.8, 0.9)

@@ -9,6 +9,7 @@ from torch import nn
 from leadline import Case
 from leadline.checks._diagnosis import check_case
 from leadline.fixes._engine.verify import make_context
+from leadline.fixes.balance import balance
 from leadline.fixes.insert_norm import insert_norm
 from leadline.fixes.register_modules import register_modules
 from tests.support.fix_examples import Hidden, case_of, vectors
@@ -51,3 +52,17 @@ def test_only_containers_of_layers_that_are_hidden_are_registered():
     model.mixed = [nn.Linear(2, 2), "a name"]
     (plan,) = register_modules.propose(make_context(case_of(model, vectors())))
     assert [edit.options["name"] for edit in plan.edits] == ["layers"]
+
+
+@pytest.mark.parametrize(("ratio", "factor"), [(4.0, 2.0), (16.0, 4.0), (64.0, 8.0)])
+def test_two_layers_are_balanced_at_equal_norms(ratio: float, factor: float):
+    """The norms of two layers of a ReLU network have a ratio; half of it, as a power, goes to each."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.ReLU(), nn.Linear(8, 8, bias=False))
+    with torch.no_grad():
+        for layer, norm in ((model[0], 1.0), (model[2], ratio)):
+            layer.weight.mul_(norm / layer.weight.norm())
+    case = Case(model, torch.randn(16, 8), loss=lambda output: output.square().mean())
+    (plan,) = balance.propose(make_context(case, check_case(case, rehearse=False)))
+    factors = {edit.where: edit.options["factor"] for edit in plan.edits}
+    assert factors == {"0.weight": factor, "2.weight": 1 / factor}

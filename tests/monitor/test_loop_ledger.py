@@ -25,6 +25,7 @@ from leadline.monitor.distributed import Ranks
 from leadline.monitor.loop_batches import DENSE_STEPS
 from leadline.monitor.loop_gradients import fingerprint
 from leadline.monitor.loop_ledger import FOLLOWED_STEPS, LoopLedger
+from leadline.monitor.loop_phases import Cycle
 from leadline.monitor.past_run import judge_run
 from leadline.monitor.runfile import Run
 from leadline.monitor.steps import LIGHT_STEPS_PER_CHARGE, MAX_STEPS_PER_CHARGE
@@ -295,3 +296,16 @@ def test_an_evaluation_is_announced_to_a_resting_ledger(monkeypatch):
                 model.train()
         assert seen == [False]
         assert not model._forward_hooks  # the next backward pass ends the evaluation
+
+
+@pytest.mark.parametrize(
+    ("turns", "backward", "count"),
+    [([1, 2] * 5, True, 9), ([1] * 10, True, 0), ([1, 2] * 5, False, 0)],
+    ids=["opponents", "one optimizer", "two that share a pass"],
+)
+def test_optimizers_are_opponents_if_they_take_turns_after_passes_of_their_own(turns, backward, count):
+    cycle = Cycle()
+    for optimizer in turns:
+        cycle.has_backward = backward
+        cycle.end(optimizer)
+    assert cycle.alternations.count == count

@@ -11,6 +11,7 @@ from torch.nn import init
 from torch.nn.utils import parametrizations, skip_init
 
 from leadline.tracer.weightless.build import build_without_weights
+from leadline.tracer.weightless.distribution import truncated_normal
 from tests.support.init_agreement import SIGMAS, Holder, disagreement, drawn, followed, worst
 
 LAYERS = {
@@ -254,3 +255,14 @@ def test_a_tied_weight_is_one_tensor_under_its_first_name():
 def test_a_model_larger_than_any_memory_is_built():
     built = build_without_weights(lambda: nn.Linear(10**7, 10**7))  # 400 TB
     assert built.log(built.result).parameters["weight"].ms == pytest.approx(1e-7 / 3)
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "low", "high"), [(1.0, 1.0, -1.0, 2.0), (-2.0, 0.5, -2.2, 4.0), (0.5, 2.0, 0.0, 1.0)]
+)
+def test_a_truncated_normal_has_the_moments_of_its_samples(mean: float, std: float, low: float, high: float):
+    torch.manual_seed(0)
+    samples = nn.init.trunc_normal_(torch.empty(200_000, dtype=torch.float64), mean, std, low, high)
+    predicted = truncated_normal(mean, std, low, high)
+    assert predicted.mean == pytest.approx(samples.mean().item(), abs=0.01)
+    assert predicted.ms == pytest.approx(samples.square().mean().item(), rel=0.01)
