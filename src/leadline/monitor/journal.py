@@ -116,7 +116,7 @@ class Journal:
         """Record the numbers of a step; return the alerts that changed."""
         if self.writer is not None:
             self._pending.append((time.time(), step, scalars, vectors))
-            if perf_counter() >= self.next_flush:
+            if not self._has_stored or perf_counter() >= self.next_flush:
                 self._flush(self.writer)
         numbers = {name: values for name, (_, values) in vectors.items()}
         self.history.add(Sample(step=step, scalars=scalars, vectors=numbers))
