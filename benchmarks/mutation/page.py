@@ -6,6 +6,10 @@ from benchmarks.mutation.changes import SAMPLE
 from benchmarks.result_files import Results, table
 
 EQUIVALENT: dict[str, str] = {
+    "checks/_laws.py severity: 0 -> 1": "cliffs go in the direction of the whole change, so a law changes by more than "
+    "7 e-folds and never by 0 to 1",
+    "monitor/runfile/tail.py file: 20 -> 21": "bytes after which the tail is stored at once; the "
+    "file is the same",
     "monitor/live/server.py file: 15 -> 16": "seconds between two pings; no result depends on them",
     "monitor/runfile/write.py _store_next: seconds / steps -> seconds * steps": "how long the writer of a run rests "
     "between two transactions; the file is the same",

@@ -365,3 +365,11 @@ def test_a_finding_is_more_serious_beyond_its_second_limit(
     code: str, profiles: Sequence[Profile], expected: list[str]
 ):
     assert severities(code, profiles) == expected
+
+
+def test_a_loss_stuck_at_a_constant_is_reported_with_its_rate_and_without_one():
+    sick = CHECKS["U525"].sick
+    (finding,) = findings("U525", sick)
+    assert f"at learning rate {sick.update.lr:.3g}" in finding.message
+    (finding,) = findings("U525", replace(sick, update=None))
+    assert "learning rate" not in finding.message

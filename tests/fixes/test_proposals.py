@@ -6,12 +6,16 @@ import pytest
 import torch
 from torch import nn
 
+import leadline
 from leadline import Case
 from leadline.checks._diagnosis import check_case
+from leadline.fixes._engine.lookup import QUERIES_AND_KEYS, VALUES, packing_of
 from leadline.fixes._engine.verify import make_context
 from leadline.fixes.balance import balance
 from leadline.fixes.insert_norm import insert_norm
+from leadline.fixes.learning_rate import learning_rate
 from leadline.fixes.register_modules import register_modules
+from leadline.fixes.swap_activation import swap_activation
 from tests.support.fix_examples import Hidden, case_of, vectors
 
 
@@ -66,3 +70,42 @@ def test_two_layers_are_balanced_at_equal_norms(ratio: float, factor: float):
     (plan,) = balance.propose(make_context(case, check_case(case, rehearse=False)))
     factors = {edit.where: edit.options["factor"] for edit in plan.edits}
     assert factors == {"0.weight": factor, "2.weight": 1 / factor}
+
+
+def test_queries_keys_and_values_are_all_parts_of_a_packed_projection():
+    model = nn.MultiheadAttention(8, 2)
+    seen = leadline.trace(model, tuple(torch.randn(3, 4, 8) for _ in range(3)), loss=lambda y: y[0].sum())
+    parts = []
+    for which in (QUERIES_AND_KEYS, VALUES):
+        packing = packing_of(seen, "in_proj_weight", which)
+        assert packing is not None
+        parts += range(packing.first, packing.last + 1)
+    assert parts == list(range(packing.parts))
+
+
+def test_units_of_relu_that_are_dead_are_replaced_by_gelu():
+    torch.manual_seed(0)
+    layers = [layer for _ in range(4) for layer in (nn.Linear(12, 12), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(12, 2))
+    with torch.no_grad():
+        for layer in model[:-1:2]:
+            layer.bias[:9] = -50.0
+    case = Case(model, torch.randn(32, 12), loss=lambda output: output.square().mean())
+    titles = [
+        plan.title for plan in swap_activation.propose(make_context(case, check_case(case, rehearse=False)))
+    ]
+    assert titles == ["4 relu replaced by gelu, weights drawn for it"]
+
+
+@pytest.mark.parametrize("rate", [1e-7, 10.0])
+def test_the_promise_of_a_rate_is_a_probability_and_the_likeliest_comes_first(rate: float):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(12, 12), nn.ReLU(), nn.Linear(12, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    case = Case(model, torch.randn(32, 12), torch.randn(32, 2), nn.functional.mse_loss, optimizer)
+    promises = [
+        plan.promise for plan in learning_rate.propose(make_context(case, check_case(case, rehearse=False)))
+    ]
+    assert promises
+    assert promises == sorted(promises, reverse=True)
+    assert all(0 < each < 1 for each in promises)

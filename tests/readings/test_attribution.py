@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import leadline
 from leadline import nn as blocks
+from leadline.readings.attribution import predict_gains
 from leadline.readings.profile import read_profile
 from leadline.records import LOSS_BLOCK, Profile
 
@@ -137,3 +138,18 @@ def test_a_signal_that_dies_out_is_attributed_as_far_as_it_can_be_followed():
         for gain in (factor.forward, factor.backward)
         if gain is not None
     )
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.RMSNorm])
+def test_a_norm_without_a_gain_returns_unit_size(norm: type[nn.Module]):
+    torch.manual_seed(0)
+    seen = leadline.trace(
+        nn.Sequential(nn.Linear(WIDTH, WIDTH), norm(WIDTH, elementwise_affine=False)),
+        torch.randn(32, WIDTH),
+        loss=torch.sum,
+    )
+    (op,) = (each for each in seen.ops if each.name.endswith("_norm"))
+    read = seen.values[op.inputs[0]]
+    gains = predict_gains(op, read, {})
+    assert read.forward is not None
+    assert gains.forward == pytest.approx(-math.log(read.forward.ms))

@@ -281,3 +281,14 @@ def test_the_bias_of_keys_is_inert_before_a_softmax_over_the_keys(scores, dim: i
     torch.manual_seed(0)
     found = leadline.symmetries(Written(scores, dim=dim), torch.randn(2, 6, WIDTH))
     assert ("key.bias" in found.inert) == free
+
+
+@pytest.mark.parametrize(
+    ("layer", "is_held"),
+    [(lambda x, g, b: x.clamp(-1.0, 1.0), True), (lambda x, g, b: x.clamp(max=2.0), True),
+     (lambda x, g, b: x.clamp(min=0.0), False), (lambda x, g, b: x.clamp_max(0), False)],
+    ids=["both bounds", "upper bound", "rectified", "negative part"],
+)  # fmt: skip
+def test_bounds_other_than_zero_hold_the_scale_and_are_named(layer: Layer, is_held: bool):
+    found = leadline.symmetries(Between(layer, (WIDTH,)), torch.randn(8, WIDTH))
+    assert any("clamp" in each for each in found.record.held) == is_held

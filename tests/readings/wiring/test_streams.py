@@ -14,6 +14,7 @@ from leadline.nn import LanguageModel
 from leadline.nn.schemes import SCHEMES
 from leadline.records import StreamMixing
 from leadline.records.report import Report
+from leadline.tracer.mixing import find_stream_product
 from tests.support.wiring import token_loss
 
 STREAMS, WIDTH, VOCABULARY, LAYERS = 4, 16, 31, 6
@@ -216,3 +217,12 @@ def test_no_scheme_is_reported():
         return codes(check(LanguageModel(vocab=VOCABULARY, width=WIDTH, heads=2, depth=3, scheme=scheme)))
 
     assert {name: found for name in SCHEMES if (found := findings(name))} == {}
+
+
+def test_a_product_mixes_streams_if_two_operands_are_a_square_matrix_and_streams():
+    matrix, streams = torch.randn(3, 3), torch.randn(4, 3, 8)
+    mixing = find_stream_product("matmul", (matrix, streams), matrix @ streams)
+    assert mixing is not None
+    assert mixing.axis == 1
+    assert find_stream_product("matmul", (matrix, streams, streams), matrix @ streams) is None
+    assert find_stream_product("matmul", (torch.randn(2, 3), streams), torch.randn(4, 2, 8)) is None
