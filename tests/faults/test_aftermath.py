@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import pytest
@@ -237,6 +239,49 @@ def test_an_object_with_a_lock_is_left_to_its_threads():
 def test_a_list_of_a_million_numbers_is_said_to_be_too_large():
     model = Net(records=list(range(1_000_000)))
     assert gap_of(case_of(model), "large") == ("model.records",)
+
+
+class Pool:
+    """Something with an attribute that is computed once."""
+
+    def __init__(self) -> None:
+        self.size = 0
+
+    @cached_property
+    def limit(self) -> int:
+        return 8
+
+
+def test_weak_proxies_and_cached_properties_are_no_gap():
+    pool = Pool()
+    model = Net(lambda model, x: setattr(model.pool, "size", model.pool.limit), pool=weakref.proxy(pool))
+    report = leadline.check(case_of(model), rehearse=False, update=False, probes=False)
+    assert [gap for gap in report.coverage.gaps if gap.what.startswith("restoring")] == []
+    assert vars(pool) == {"size": 0}
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_a_cache_of_results_that_was_empty_is_empty_again(size: int | None):
+    @lru_cache(maxsize=size)
+    def noise(width: int) -> Tensor:
+        return torch.randn(width)
+
+    leadline.check(case_of(Net(lambda model, x: noise(4))), rehearse=8)
+    assert noise.cache_info().currsize == 0
+
+
+class DrawsWhenCopied(Net):
+    def __deepcopy__(self, memo: dict[int, object]) -> DrawsWhenCopied:
+        made = DrawsWhenCopied()
+        made.load_state_dict(self.state_dict())
+        return made
+
+
+def test_a_model_that_draws_random_numbers_when_it_is_copied_leaves_them_as_they_were():
+    case = case_of(DrawsWhenCopied())
+    before = torch.get_rng_state()
+    leadline.fix(case, budget=0.05)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_ordinary_model_has_no_such_gap():

@@ -30,11 +30,13 @@ ALWAYS = {
     "float8_parameter",
     "gradient_penalty_at_the_batch",
     "half_with_tiny_gradients_and_adam",
+    "hidden_state_of_the_last_pass",
     "integer_parameter",
     "iterator_that_ends",
     "jagged_input",
     "jagged_inside",
     "lbfgs",
+    "loss_that_keeps_losses",
     "object_output",
     "old_weight_norm",
     "own_generator_of_numbers",
@@ -142,6 +144,13 @@ def test_a_loss_with_a_gradient_penalty_is_repaired_and_leaves_no_gradient(name:
     case = build(name)
     assert leadline.fix(case, budget=0.5).report.before is not None
     assert case.inputs.grad is None
+
+
+@pytest.mark.parametrize("name", ["hidden_state_of_the_last_pass", "loss_that_keeps_losses"])
+def test_tensors_with_a_graph_are_copied_wherever_they_are(name: str):
+    case = build(name)
+    assert leadline.fix(case, budget=0.05).report.before is not None
+    train(case)
 
 
 def test_training_goes_on_after_symmetries_were_verified():

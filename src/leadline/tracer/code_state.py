@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextvars
 import dis
 import functools
+import gc
 import types
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -101,13 +102,37 @@ def read_method(snapshot: Snapshot, item: types.MethodType, path: Path) -> None:
 
 def read_wrapper(snapshot: Snapshot, item: Any, path: Path) -> None:
     """A static method, class method or property: the functions in it."""
-    functions = [getattr(item, name, None) for name in ("__func__", "fget", "fset")]
+    functions = [getattr(item, name, None) for name in ("__func__", "fget", "fset", "func")]
     snapshot.visit(enumerate(each for each in functions if each is not None), path)
 
 
 def read_partial(snapshot: Snapshot, item: functools.partial[Any], path: Path) -> None:
     snapshot.visit([("func", item.func), ("args", item.args), ("keywords", item.keywords)], path)
     snapshot.read_attributes(item, path)
+
+
+def read_cache(snapshot: Snapshot, item: Any, path: Path) -> None:
+    """A function with `functools.lru_cache`: itself, and the results that it keeps.
+
+    Only the garbage collector says where they are: in a dict if there may be any number of them, else in a linked list,
+    which can be emptied but not put back.
+    """
+    snapshot.visit([("__wrapped__", item.__wrapped__)], path)
+    snapshot.read_attributes(item, path)
+    if is_installed(item.__module__):
+        return
+    is_bounded = item.cache_parameters()["maxsize"] is not None
+    if is_bounded and not item.cache_info().currsize:
+        snapshot.on_restore(partial(write_back.restore_empty_cache, item))
+        return
+    held = [each for each in gc.get_referents(item) if not isinstance(each, type)]
+    if is_bounded:  # the dict that finds the links of the list must not be written
+        held = [each for each in held if type(each) is not dict or not _holds_links(each)]
+    snapshot.visit((("results", each) for each in held), path)
+
+
+def _holds_links(item: dict[Any, Any]) -> bool:
+    return any(type(each).__name__ == "_lru_list_elem" for each in item.values())
 
 
 def read_class(snapshot: Snapshot, item: type, path: Path) -> None:

@@ -16,6 +16,7 @@ import contextvars
 import ctypes
 import enum
 import functools
+import gc
 import io
 import mmap
 import random
@@ -35,7 +36,7 @@ from torch import Tensor, nn
 
 from leadline.records import Gap
 from leadline.tracer import code_state, write_back
-from leadline.tracer.sources import top_package
+from leadline.tracer.sources import is_installed, top_package
 from leadline.tracer.tensor_state import KnownCopies, TensorState, capture_tensor, memory_range, storage_of
 from leadline.tracer.write_back import RestoreGroup
 
@@ -65,7 +66,7 @@ _REASONS = {
 _ATOMS = frozenset(
     {
         bool, int, float, complex, str, bytes, type(None), type(...), range, slice, types.BuiltinFunctionType,
-        types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType,
+        types.CodeType, types.FrameType, types.TracebackType, types.GetSetDescriptorType, types.MemberDescriptorType,
         types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType, torch.dtype, torch.device,
         torch.Size, torch.layout, torch.memory_format,
     }
@@ -342,6 +343,8 @@ class Snapshot:
             return
         self.read_attributes(item, path)
         code_state.read_class(self, kind, path)
+        held = (each for each in gc.get_referents(item) if not isinstance(each, type))
+        self.visit(enumerate(held), path)  # what an object of compiled code holds has no name
 
     def read_attributes(self, item: Any, path: Path) -> None:
         attributes = getattr(item, "__dict__", None)
@@ -390,7 +393,9 @@ _KNOWN_READERS: weakref.WeakKeyDictionary[type, Reader] = weakref.WeakKeyDiction
 
 
 def _find_reader(kind: type) -> Reader:
-    if kind in _ATOMS or issubclass(kind, enum.Enum | _C_FUNCTION):
+    if kind in _ATOMS or issubclass(kind, _C_FUNCTION):
+        return Snapshot._read_nothing
+    if issubclass(kind, enum.Enum) and is_installed(kind.__module__):
         return Snapshot._read_nothing
     for base, reader in _READERS:
         if issubclass(kind, base):
@@ -414,12 +419,14 @@ _READERS: tuple[tuple[type | tuple[type, ...], Reader], ...] = (
     (types.ModuleType, code_state.read_file),
     (types.FunctionType, code_state.read_function),
     (types.MethodType, code_state.read_method),
-    ((staticmethod, classmethod, property), code_state.read_wrapper),
+    ((staticmethod, classmethod, property, functools.cached_property), code_state.read_wrapper),
+    (type(functools.lru_cache(print)), code_state.read_cache),
     (functools.partial, code_state.read_partial),
     (contextvars.ContextVar, code_state.read_context_variable),
     ((torch.UntypedStorage, torch.TypedStorage), Snapshot._read_storage),
     ((bytearray, array.array, mmap.mmap), Snapshot._read_buffer),
     (weakref.ref, lambda snapshot, item, path: snapshot.visit([("()", item())], path)),
+    (weakref.ProxyTypes, lambda snapshot, item, path: snapshot.visit([("()", item.__init__.__self__)], path)),
     (memoryview, lambda snapshot, item, path: snapshot.visit([("obj", item.obj)], path)),
     (_C_DATA, Snapshot._read_c_data),
     ((io.StringIO, io.BytesIO), Snapshot._read_memory_file),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import types
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
@@ -120,6 +122,32 @@ def tensors_in(tree: Any) -> list[Tensor]:
     tensors: list[Tensor] = []
     _gather(tree, tensors, 0)
     return tensors
+
+
+def detached_copies(*roots: Any) -> dict[int, Any]:
+    """Copies of the tensors with a graph that can be reached, such as results of earlier passes, by the id of each.
+
+    `copy.deepcopy` refuses such a tensor wherever it is; as its memo, this dict makes it copy them without their graph.
+    """
+    copies: dict[int, Any] = {}
+    visited: dict[int, Any] = {}
+    todo = list(roots)
+    while todo:
+        item = todo.pop()
+        if id(item) in visited or type(item) in _LEAF_TYPES or isinstance(item, _SHARED_BY_COPIES):
+            continue
+        visited[id(item)] = item
+        if not isinstance(item, Tensor):
+            todo += gc.get_referents(item)
+        elif item.is_leaf:
+            todo += [item.grad, *vars(item).values()]
+        else:
+            copies[id(item)] = item.detach().clone()
+    return copies
+
+
+_SHARED_BY_COPIES = (type, types.ModuleType, types.FunctionType, types.FrameType, types.CodeType)
+"""Objects that `copy.deepcopy` does not copy; they lead to everything else."""
 
 
 def _gather(tree: Any, tensors: list[Tensor], depth: int) -> None:

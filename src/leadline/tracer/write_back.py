@@ -206,6 +206,12 @@ def restore_cell(cell: types.CellType, content: Any) -> None:
         cell.cell_contents = content
 
 
+def restore_empty_cache(function: Any) -> None:
+    """Forget the results that a function with `functools.lru_cache` has kept since it had none."""
+    if function.cache_info().currsize:
+        function.cache_clear()
+
+
 def restore_variable(variables: dict[str, Any], name: str, value: Any) -> None:
     """Restore a variable of a file; EMPTY if there was none."""
     if variables.get(name, EMPTY) is value:

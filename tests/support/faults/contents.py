@@ -121,6 +121,8 @@ def _tensor(tensor: Tensor) -> Iterator[tuple[str, object]]:
         yield "bits", tensor.detach().int_repr().clone().numpy().tobytes()
     elif tensor.layout is torch.strided:
         yield "layout", (str(tensor.dtype), tuple(tensor.shape), tensor.stride(), tensor.storage_offset())
+        if tensor.is_meta:
+            return
         flat = (
             tensor.detach().clone(memory_format=torch.contiguous_format).reshape(-1)
         )  # numpy() pins its memory

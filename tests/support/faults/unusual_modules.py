@@ -385,3 +385,43 @@ def targets_as_strings() -> Case:
         return nn.functional.cross_entropy(y, torch.tensor([len(word) % 3 for word in words]))
 
     return case(mlp(), loss=loss, targets=["a", "bb", "ccc", "d", "ee", "f", "g", "h"])
+
+
+class Remembers(nn.Module):
+    """Goes on from the hidden state of the last pass, as training on long sequences in pieces does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.last = nn.LSTM(6, 8), nn.Linear(8, 3)
+        self.state: tuple[Tensor, ...] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = None if self.state is None else tuple(each.detach() for each in self.state)
+        hidden, self.state = self.layer(x, before)
+        return self.last(hidden)
+
+
+@program
+def hidden_state_of_the_last_pass() -> Case:
+    model = Remembers()
+    model(batch())
+    return case(model)
+
+
+class KeepsLosses(nn.Module):
+    """Keeps every loss, with its graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses: list[Tensor] = []
+
+    def forward(self, output: Tensor) -> Tensor:
+        self.losses.append(mean_square(output))
+        return self.losses[-1]
+
+
+@program
+def loss_that_keeps_losses() -> Case:
+    loss = KeepsLosses()
+    loss(mlp()(batch()))
+    return case(mlp(), loss=loss)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import array
 import contextvars
 import ctypes
+import enum
+import functools
 import mmap
+import types
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -203,6 +206,62 @@ def _quantize(values: Tensor) -> Tensor:
 @habit("a quantized tensor", codes=lambda: _quantize(torch.zeros(3)))
 def _quantized(model: Any, x: Tensor) -> None:
     model.codes.copy_(_quantize(model.codes.dequantize() + 0.5))
+
+
+# Objects whose parts only the garbage collector knows.
+
+
+def _cached_average(size: int | None) -> Program:
+    @functools.lru_cache(maxsize=size)
+    def average(width: int) -> Tensor:
+        return torch.zeros(width)
+
+    def note(model: Any, x: Tensor) -> None:
+        average(4).lerp_(x.mean(0), 0.1)
+
+    return Program(case=case_of(Net(note)), others={"average": average(4)})
+
+
+@program("a tensor that a cache of results keeps")
+def _cache() -> Program:
+    return _cached_average(None)
+
+
+@program("a tensor that a cache of few results keeps")
+def _small_cache() -> Program:
+    return _cached_average(2)
+
+
+@program("a tensor behind a view of a dict")
+def _dict_view() -> Program:
+    average = torch.zeros(4)
+
+    def note(model: Any, x: Tensor) -> None:
+        next(iter(model.values)).lerp_(x.mean(0), 0.1)
+
+    return Program(case=case_of(Net(note, values={"average": average}.values())), others={"average": average})
+
+
+@program("a tensor behind a mapping that is only read")
+def _read_only_mapping() -> Program:
+    average = torch.zeros(4)
+
+    def note(model: Any, x: Tensor) -> None:
+        model.settings["average"].lerp_(x.mean(0), 0.1)
+
+    settings = types.MappingProxyType({"average": average})
+    return Program(case=case_of(Net(note, settings=settings)), others={"average": average})
+
+
+class Phase(enum.Enum):
+    """A phase of training that counts its passes."""
+
+    WARM_UP = 1
+
+
+@habit("an attribute of a member of an enumeration", phase=lambda: Phase.WARM_UP)
+def _member(model: Any, x: Tensor) -> None:
+    Phase.WARM_UP.passes = getattr(Phase.WARM_UP, "passes", 0) + 1
 
 
 # Settings of the process.

@@ -12,7 +12,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import Optimizer
 
 from leadline.case import Case
@@ -24,6 +24,7 @@ from leadline.records import Edit
 from leadline.tracer.inputs import unwrap
 from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.restore import preserve_process_state
+from leadline.tracer.values import detached_copies
 
 STEP_HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
@@ -104,7 +105,7 @@ def copy_case(case: Case) -> Case:
         return case.rebuild()
     own = unwrap(case.model)
     model_index = index_model(own)
-    memo = _non_leaf_tensors(model_index)
+    memo = detached_copies(own, case.loss, *case.optimizers)
     functions = ReboundFunctions(model_index, memo)
     if isinstance(case.loss, FunctionType):
         functions.add(case.loss)
@@ -127,14 +128,6 @@ def _deepcopy(value: Any, memo: Memo, name: str) -> Any:
             fix="remove open files, locks, loggers and results of earlier passes from the object, or pass the function "
             "that builds it: leadline.fix(make_case)",
         ) from error
-
-
-def _non_leaf_tensors(model_index: ModelIndex) -> Memo:
-    """Copies of tensors with a history that modules store (weight_norm, saved features): deepcopy refuses them."""
-    items = [item for each in model_index.modules.values() for item in vars(each.item).values()]
-    return {
-        id(item): item.detach().clone() for item in items if isinstance(item, Tensor) and not item.is_leaf
-    }
 
 
 def _copy_loss(loss: Any, model_index: ModelIndex, memo: Memo) -> Any:

@@ -42,7 +42,7 @@ from leadline.records.repair import RepairReport
 from leadline.records.report import Report
 from leadline.report.snippet import put_together
 from leadline.tracer.inputs import check_has_values, unwrap
-from leadline.tracer.restore import preserve_state
+from leadline.tracer.restore import preserve_process_state, preserve_state
 from leadline.tracer.shield import shielded
 
 if TYPE_CHECKING:
@@ -243,7 +243,10 @@ def repair(  # noqa: PLR0913  (the case, what to search with, and how)
         if result.edits:
             apply_recipe(case.model, made.recipe, case.optimizer)
         return Repair(report=made, model=case.model, optimizer=case.optimizer)
-    after = result.after.case if result.edits else copy_case(own)
+    with (
+        preserve_process_state()
+    ):  # a copy may draw random numbers, if the model has a `__deepcopy__` of its own
+        after = result.after.case if result.edits else copy_case(own)
     return Repair(report=made, model=after.model, optimizer=after.optimizer)
 
 

@@ -25,6 +25,7 @@ from leadline.records import EpsSite, Generator, Symmetry, Trace
 from leadline.tracer.inputs import check_has_values, unwrap
 from leadline.tracer.names import index_model
 from leadline.tracer.trace import trace
+from leadline.tracer.values import detached_copies
 
 T = TypeVar("T")
 
@@ -292,17 +293,14 @@ def _deep_copy(model: nn.Module) -> nn.Module:
     index = index_model(model)
     modules = index.modules.values()
     buffers = [named.item for named in index.buffers.values()]
-    memo: dict[int, Any] = {  # what deepcopy refuses
-        id(each): each.detach().clone()
-        for each in buffers
-        if not each.is_leaf or each.layout is not torch.strided
-    }
+    memo = detached_copies(model)
+    memo |= {id(each): each.detach().clone() for each in buffers if each.layout is not torch.strided}
     shared = []
     for named in modules:
         for attribute, value in vars(named.item).items():
-            if isinstance(value, Tensor) and not value.is_leaf:
-                memo[id(value)] = value.detach().clone()
-            elif attribute not in _OF_EVERY_MODULE and not isinstance(value, Tensor) and not _can_copy(value):
+            if attribute in _OF_EVERY_MODULE or isinstance(value, Tensor):
+                continue
+            if not _can_copy(value, memo):
                 memo[id(value)] = value
                 shared.append(f"{named.names[0]}.{attribute}".lstrip("."))
     if shared:
@@ -318,11 +316,11 @@ def _deep_copy(model: nn.Module) -> nn.Module:
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
 
 
-def _can_copy(value: Any) -> bool:
+def _can_copy(value: Any, known: dict[int, Any]) -> bool:
     """Whether `copy.deepcopy` can copy an attribute of a module; modules and tensors in it are not copied to see it."""
     memo = {id(each): each for each in tree_leaves(value) if isinstance(each, Tensor | nn.Module)}
     try:
-        copy.deepcopy(value, memo)
+        copy.deepcopy(value, known | memo)
     except Exception:
         return False
     return True
