@@ -9,40 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from leadline.monitor.loop_calls import is_published
 from leadline.runner import attachment
 from leadline.runner.attachment import MAX_HAND_MADE_STEPS, Attachment, RunSettings
 from leadline.runner.tape import MAX_EVALUATION_CALLS
 from leadline.runner.watches import WatchSettings
-from leadline.tracer.inputs import call_model, find_loss
-from tests.support.attachments import Ear, step
-
-
-@pytest.fixture
-def attach():
-    """Attach with some work to do at the first step; detaches afterwards."""
-    attachments = []
-
-    def make(work=None, **settings):
-        attachments.append(Attachment(RunSettings(**({"is_watched": False} | settings)), Ear(), work))
-        return attachments[-1]
-
-    yield make
-    for each in attachments:
-        each.close()
-    assert not is_published()
-
-
-def replayed_loss(case):
-    """The loss of the case, and its gradients, as a check computes them."""
-    loss = find_loss(call_model(case.model, case.inputs), case.loss, case.targets)
-    parameters = [each for each in case.model.parameters() if each.requires_grad]
-    return case, loss.item(), torch.autograd.grad(loss, parameters, allow_unused=True)
-
-
-def small_model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, 12), nn.Tanh(), nn.Linear(12, 4))
+from tests.support.attachments import Ear, replayed_loss, small_model, step
 
 
 def test_one_call_of_a_model_becomes_a_plain_case(attach):
