@@ -55,7 +55,7 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a factor of infinity": (lambda x: (x * math.inf).clamp(-1, 1), "the prediction is not finite"),
     "a truth value as factor": (lambda x: x * True, "nothing is known about the input of mul"),
     "the direction of zeros": (lambda x: F.normalize(x * 0.0), "a norm of a constant tensor"),
-    "a truth value that is written": (lambda x: x.scatter(1, PLACES, True), "writes something that is not known"),
+    "a truth value that is written": (lambda x: x.scatter(1, PLACES, value=True), "writes something that is not known"),
     "a slice up to a tensor": (written_up_to_a_tensor, "a slice whose ends are not known"),
     "the largest of a long row": (lambda x: x.repeat(1, 500).topk(2).values, "the largest 2 of 2000 elements"),
     "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "with different sources"),
