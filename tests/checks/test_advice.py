@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from statistics import NormalDist
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from leadline.checks import model_checks, run_checks
-from leadline.checks._causes import LayerGain
+from leadline.checks._causes import LayerGain, is_default_init
 from leadline.checks._examples import (
     each_block,
     geometric,
@@ -25,8 +26,8 @@ from leadline.checks._examples import (
     stack_with_update,
     weight,
 )
-from leadline.checks._laws import scaled_init_ratio
-from leadline.checks._steps import share_of_repeated_blocks
+from leadline.checks._laws import backward_laws, scaled_init_ratio
+from leadline.checks._steps import lower_rate_action, share_of_repeated_blocks
 from leadline.checks._wiring_examples import asked
 from leadline.checks.model.gradient_underflow import needed_bits
 from leadline.records import (
@@ -262,3 +263,61 @@ def test_activations_of_several_kinds_are_named_together():
     parts = [("activation", "relu", 0.8), ("activation", "tanh", 0.8), ("weight", "linear", 0.9)]
     message = finding_of("B201", decaying(*parts)).message
     assert "81 % of the change comes from the activations, 19 % from the weights" in message
+
+
+@pytest.mark.parametrize(
+    ("code", "part", "advice"),
+    [
+        ("B201", ("weight", "linear", 0.5), "Multiply the initial weights by 1.4"),
+        ("B201", ("skip", "mul", 0.5), "Remove the factor on the skips"),
+        ("B202", ("attention", "softmax", 2.0), "Normalize queries and keys"),
+    ],
+)
+def test_the_advice_on_a_law_of_depth_is_about_its_only_cause(
+    code: str, part: tuple[str, str, float], advice: str
+):
+    assert advice in finding_of(code, decaying(part)).action
+
+
+def test_ops_without_a_measured_gain_have_no_part_in_the_cause():
+    profile = decaying(("weight", "linear", 0.5))
+    unknown = Factor(block=3, kind="norm", op="layer_norm")
+    factors = Attribution(factors=(*profile.attribution.factors, unknown))
+    assert finding_of("B201", replace(profile, attribution=factors)) == finding_of("B201", profile)
+
+
+def test_without_weights_nothing_is_said_about_their_initialization():
+    profile = decaying(("weight", "linear", 0.5))
+    assert not is_default_init(profile, next(iter(backward_laws(profile))))
+
+
+def test_without_a_safe_rate_the_advice_names_no_rate():
+    update = replace(stack_with_update().update, safe_lr=None)
+    assert lower_rate_action(update) == "Lower the learning rate, or warm it up with `leadline.nn.schedule`."
+
+
+def float32_underflow() -> Profile:
+    sick = CHECKS["N702"].sick
+    return replace(sick, facts=replace(sick.facts, precision=replace(sick.facts.precision, dtype="float32")))
+
+
+def unmeasured_logits() -> Profile:
+    sick = CHECKS["I308"].sick
+    return replace(sick, facts=replace(sick.facts, head=replace(sick.facts.head, logit_ms=None)))
+
+
+@pytest.mark.parametrize(
+    ("code", "make", "advice"),
+    [
+        ("W605", lambda: stack_with_decay(optimizer="NAdam"), "Pass `decoupled_weight_decay=True`"),
+        ("N702", float32_underflow, "Fix the decay of the gradient before layers.0"),
+        (
+            "I308",
+            unmeasured_logits,
+            "Initialize the weight of the last layer with a smaller standard deviation",
+        ),
+        ("U509", lambda: replace(CHECKS["U509"].sick, update=None), "Lower the learning rate, or warm it up"),
+    ],
+)
+def test_the_advice_follows_what_is_known_of_the_case(code: str, make: Callable[[], Profile], advice: str):
+    assert advice in finding_of(code, make()).action

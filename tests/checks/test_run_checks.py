@@ -339,3 +339,10 @@ def test_a_spike_of_the_loss_is_dated_to_its_first_step():
         scalar_history(199, loss=lambda step: noisy(constant(2.0), 0.02)(step) * heights.get(step, 1.0)),
     )
     assert alert.since == 195
+
+
+def test_nothing_has_no_ranges_and_adds_no_step():
+    history = History()
+    history.add_rows([], {"loss": []})
+    assert list(consecutive_ranges([])) == []
+    assert history.step is None

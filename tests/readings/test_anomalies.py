@@ -157,3 +157,19 @@ def test_growth_beyond_the_dtype_is_still_repaired_by_a_search():
         case.model[0].weight.mul_(1e30)
     found = repair(case, fixes=toys.TOYS)
     assert found.report.steps > 0
+
+
+NO_KEYS = torch.full((4,), -torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("loss", "op", "cause"),
+    [
+        (lambda output, targets: (100 * output).acos().mean(), "acos", "domain"),
+        (lambda output, targets: F.cross_entropy(output[:0], targets[:0]), "cross_entropy", "empty"),
+        (lambda output, targets: (output + NO_KEYS).softmax(-1).mean(), "softmax", "masked"),
+    ],
+)
+def test_what_makes_the_first_nan_is_told_apart(loss, op, cause):
+    anomaly = leadline.check(case_with(loss), rehearse=False).profile.anomalies[0]
+    assert (anomaly.op, anomaly.cause) == (op, cause)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import leadline
 from leadline import Report
 from leadline.checks._select import find_check
+from leadline.readings.low_rank import MAX_PATH
 
 
 class Beside(nn.Module):
@@ -39,7 +40,28 @@ class Beside(nn.Module):
                 return self.base(x) + F.linear(F.linear(x, self.down) * 4.0, self.up) / (4.0 / self.scale)
             case "merged":
                 return F.linear(x, self.base.weight + self.scale * (self.up @ self.down), self.base.bias)
+            case "of another signal":
+                return self.base(x) + F.linear(F.linear(x.relu(), self.down), self.up)
+            case "times zero":
+                return self.base(x) + F.linear(F.linear(x, self.down), self.up) * 0.0
+            case "merged in each row":
+                return F.linear(x, self.base.weight + self.up.sum(0, keepdim=True) @ self.down)
+            case "merged with a signal":
+                return F.linear(x, self.base.weight + self.up @ (self.down.cos() * x.mean()))
+            case "far from the sum":
+                return self.base(x) + passed_on(F.linear(F.linear(x, self.down), self.up))
+            case "far from the input":
+                return self.base(x) + F.linear(F.linear(passed_on(x), self.down), self.up)
+            case "far from the weight":
+                return F.linear(x, self.base.weight + self.up @ passed_on(self.down))
         raise ValueError(self.way)
+
+
+def passed_on(x: Tensor) -> Tensor:
+    """The same numbers, after more ops than a path may have."""
+    for _ in range(MAX_PATH):
+        x = x.unsqueeze(0).squeeze(0)
+    return x
 
 
 class Adapter(nn.Module):
@@ -78,6 +100,18 @@ def test_adapters_trained_layers_and_residual_branches_are_no_low_rank_terms():
     trained.base.requires_grad_()
     for layer in (Adapter(20, 24), trained, nn.Linear(20, 24)):
         assert report_of(layer).profile.facts.low_rank == ()
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "of another signal", "times zero", "merged in each row", "merged with a signal", "far from the sum",
+        "far from the input", "far from the weight",
+    ],
+)  # fmt: skip
+def test_what_is_not_surely_the_product_of_two_matrices_beside_a_frozen_one_is_no_low_rank_term(way: str):
+    torch.manual_seed(0)
+    assert report_of(Beside(20, 24, way=way)).profile.facts.low_rank == ()
 
 
 @pytest.mark.parametrize("way", ["layers", "merged"])

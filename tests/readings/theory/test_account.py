@@ -9,7 +9,10 @@ import torch
 from torch import Tensor, nn
 
 import leadline
-from leadline.readings.theory import predict_with_account
+from leadline.readings.theory import forward, predict_with_account
+from leadline.readings.theory.moment_rule import MomentRule, single_output
+from leadline.readings.theory.prediction import predict
+from leadline.readings.theory.signal import constant_signal
 from leadline.records import Theory
 from leadline.report.look import Look
 from leadline.report.pages import page_of
@@ -90,3 +93,16 @@ def test_check_shows_theory_next_to_measurement():
     assert report.profile.blocks[1].band is not None
     assert "theory     predicts" in render(page_of(report), Look(detail="everything"))
     assert leadline.Report.from_json(report.to_json()) == report
+
+
+def test_a_rule_that_gives_another_shape_than_the_op_is_refused(monkeypatch: pytest.MonkeyPatch):
+    wrong = MomentRule(
+        name="wrong",
+        apply=lambda call: single_output(constant_signal((3,), 1.0), lambda grads: {}),
+        assumes="",
+    )
+    monkeypatch.setattr(forward, "find_moment_rule", lambda name: wrong)
+    seen = trace(plain(1), torch.randn(8, WIDTH), loss=lambda out: out.square().mean())
+    refusals = predict(seen).forward.refusals
+    assert len(refusals) == len(seen.ops)
+    assert "the rule gives shape (3,), the op gave (8, 64)" in refusals.values()

@@ -9,7 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leadline.readings.theory.position_profile import mixed, multiplied, normalized_profile, raised, regrouped
+from leadline.readings.theory.position_profile import (
+    MAX_PROFILE_LENGTH,
+    mixed,
+    multiplied,
+    normalized_profile,
+    raised,
+    regrouped,
+    split_pairs,
+)
+from leadline.readings.theory.rotation import rotation_profile
+from leadline.records import Stats, Value
 from tests.support.theory_networks import BATCH, WIDTH, mean_errors, output_of
 
 
@@ -150,3 +160,44 @@ def test_a_profile_survives_merging_two_axes_and_splitting_them_again():
     assert again is not None
     assert again.axis == 1
     assert again.weights == pytest.approx(profile.weights)
+
+
+def test_what_has_no_length_or_is_longer_than_the_limit_has_no_profile():
+    longer = [1.0, 3.0] * MAX_PROFILE_LENGTH
+    assert normalized_profile(0, []) == (1.0, None)
+    assert normalized_profile(0, longer) == (2.0, None)
+    _, profile = normalized_profile(1, [1.0, 2.0, 3.0])
+    assert profile is not None
+    assert raised(profile, 0.0) == (1.0, None)
+    assert split_pairs(profile, 1, 3) is None
+    assert regrouped(profile, (MAX_PROFILE_LENGTH, 3), (3 * MAX_PROFILE_LENGTH,), 0) is None
+
+
+ANGLES = torch.outer(torch.arange(16.0), 0.25 ** torch.arange(4.0))
+
+
+@pytest.mark.parametrize(
+    ("angles", "found"),
+    [
+        pytest.param(ANGLES, True, id="positions times a geometric series"),
+        pytest.param(ANGLES + 1.0, False, id="the first position is turned too"),
+        pytest.param(ANGLES[:, 0], False, id="one frequency"),
+        pytest.param(
+            torch.outer(torch.arange(16.0), torch.tensor([3.0, 1.5, 0.0, 0.0])), False, id="no series"
+        ),
+    ],
+)
+def test_only_tables_of_rotations_have_a_profile_by_position(angles: Tensor, found: bool):
+    def value_of(tensor: Tensor) -> Value:
+        zeros = float((tensor == 0).float().mean())
+        stats = Stats(
+            mean=float(tensor.mean()),
+            ms=float(tensor.square().mean()),
+            abs_max=float(tensor.abs().max()),
+            zero_share=zeros,
+            count=tensor.numel(),
+            non_finite=0,
+        )
+        return Value(id=0, shape=tuple(tensor.shape), dtype="float32", forward=stats)
+
+    assert (rotation_profile("sin", value_of(angles), value_of(angles.sin())) is not None) == found

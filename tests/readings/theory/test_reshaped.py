@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.readings.theory.field import RandomField, _groups, reshaped
+from leadline.readings.theory.position_profile import PositionProfile
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 
@@ -38,3 +39,11 @@ def test_axes_of_length_one_come_and_go(old: tuple[int, ...], new: tuple[int, ..
     view = reshaped(field, new)
     assert (view.mean, view.ms) == (0.1, 2.0)
     assert view.share == tuple(shares[size] for size in new)
+
+
+def test_a_tensor_without_elements_keeps_its_moments_and_has_no_profile():
+    uneven = PositionProfile(1, (0.5, 1.0, 1.0, 1.5))
+    field = RandomField(shape=(0, 4), mean=0.1, ms=2.0, share=(2.0, 0.25), profile=uneven)
+    view = reshaped(field, (0, 2, 2))
+    assert (view.mean, view.ms, view.share) == (0.1, 2.0, (2.0, 2.0, 2.0))
+    assert view.profile is None

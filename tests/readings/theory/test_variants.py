@@ -20,6 +20,15 @@ from tests.support.theory_bench import Bench, compare
 
 CLASSES, LONG = torch.arange(8) % 4, torch.arange(8)
 CHOSEN = torch.arange(32).reshape(8, 4) % 3 == 0
+PLACES = torch.arange(16).reshape(8, 2) % 4
+
+
+def written_up_to_a_tensor(x: Tensor) -> Tensor:
+    whole = torch.zeros(8, 4)
+    whole[:, : torch.tensor(2)] = x[:, :2]
+    return whole
+
+
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a diagonal": (lambda x: torch.einsum("ii,ij->j", x[:4], x[:4] * 2), "a diagonal in einsum"),
     "a bias with a factor": (lambda x: torch.addmm(x, x, x[:4], beta=0.5), "a bias multiplied by beta"),
@@ -43,6 +52,12 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "copies in one row": (lambda x: x.repeat_interleave(2), "a repetition that flattens"),
     "a quotient of two": (lambda x: x[:4] / x[4:].exp(), "quotient"),
     "a quotient by zero": (lambda x: x / torch.zeros(4), "a quotient by zero"),
+    "a factor of infinity": (lambda x: (x * math.inf).clamp(-1, 1), "the prediction is not finite"),
+    "a truth value as factor": (lambda x: x * True, "nothing is known about the input of mul"),
+    "the direction of zeros": (lambda x: F.normalize(x * 0.0), "a norm of a constant tensor"),
+    "a truth value that is written": (lambda x: x.scatter(1, PLACES, value=True), "writes something that is not known"),
+    "a slice up to a tensor": (written_up_to_a_tensor, "a slice whose ends are not known"),
+    "the largest of a long row": (lambda x: x.repeat(1, 500).topk(2).values, "the largest 2 of 2000 elements"),
     "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "with different sources"),
 }  # fmt: skip
 
@@ -54,7 +69,16 @@ def test_a_call_that_a_rule_does_not_cover_is_refused_with_its_reason(title: str
     assert any(reason in refusal for refusal in found.refusals.values()), found.refusals
 
 
+def doubled_in_place(x: Tensor) -> Tensor:
+    """A view that is written, of a tensor that nothing else reads."""
+    view = x.clone()[:, :8]
+    view.mul_(2.0)
+    return view
+
+
 ROWS, COLUMNS = 512, 32
+KERNEL = torch.randn(COLUMNS, COLUMNS, 3, generator=torch.Generator().manual_seed(3))
+FIRST_PLACES = torch.zeros(ROWS, 4, dtype=torch.long) + torch.arange(4)
 WEIGHT = torch.randn(COLUMNS, COLUMNS, generator=torch.Generator().manual_seed(2))
 PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
     "a product times a number": lambda x: torch.addmm(x, x, WEIGHT, alpha=0.5),
@@ -70,6 +94,16 @@ PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
     "copies": lambda x: x.relu().repeat(2, 1),
     "one row copied into all": lambda x: torch.zeros(ROWS, ROWS * COLUMNS).copy_(x.reshape(-1)),
     "softmax of one row": lambda x: x.reshape(1, -1).softmax(-1),
+    "a power of two constants": lambda x: x * torch.pow(x.square().mean(), x.abs().mean()),
+    "a constant at other places": lambda x: x * torch.flip(x.square().mean(0), (0,)),
+    "the mean of a variance and mean": lambda x: torch.var_mean(x + 1.0, -1)[1],
+    "a norm with a bias alone": lambda x: F.layer_norm(x, (COLUMNS,), None, torch.arange(COLUMNS) / 8),
+    "padding to the same length": lambda x: F.conv1d(x.reshape(16, COLUMNS, -1), KERNEL, padding="same"),
+    "a number scattered by keyword": lambda x: x.scatter(1, FIRST_PLACES, value=2.0),
+    "rows up to a tensor": lambda x: x[: torch.tensor(256)],
+    "chosen by other scores": lambda x: x.gather(1, x[:, 1:].topk(8).indices),
+    "no rows beside all": lambda x: torch.cat([x[:0].reshape(0, 8, 4).reshape(0, COLUMNS), x]),
+    "a view that was written": doubled_in_place,
     "largest of softmax, cast": lambda x: x.softmax(-1).double().float().topk(4, -1).values,
 }
 
@@ -136,3 +170,39 @@ def test_constants_have_no_covariance_and_a_tensor_has_its_variance_with_itself(
     assert sources.covariance(x, x) == pytest.approx(2.0)
     assert sources.covariance(x, constant_signal((4,), 2.0)) == 0.0
     assert sources.covariance(x, sources.gaussian(independent((4,), 0.0, 1.0))) == 0.0
+
+
+UNKNOWN: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], str]] = {
+    "joined": (lambda x, y: torch.cat([x, y]), (8, 4), "nothing is known about a joined tensor"),
+    "written": (lambda x, y: x.scatter(1, PLACES, y), (8, 2), "nothing is known about what scatter writes"),
+    "slopes": (F.prelu, (4,), "nothing is known about the slopes"),
+    "factor": (lambda x, y: torch.addmm(x, y, x[:4]), (8, 4), "nothing is known about the factors"),
+    "table": (lambda x, y: x + F.embedding(LONG, y), (8, 4), "nothing is known about the table"),
+}
+
+
+@pytest.mark.parametrize("title", UNKNOWN)
+def test_an_operand_of_which_nothing_was_measured_is_named_as_the_reason(title: str):
+    function, shape, reason = UNKNOWN[title]
+    noise = torch.ones(16 if title == "joined" else 8, 4)
+    seen = trace(Bench(function, torch.randn(8, 4), torch.randn(shape)), noise, loss=lambda out: out)
+    forgotten = [op for op in seen.ops if op.name == "mul"][1].outputs[0]
+    values = tuple(replace(each, forward=None) if each.id == forgotten else each for each in seen.values)
+    weights = (seen.parameters[0], replace(seen.parameters[1], mean=None, ms=None))
+    refusals = predict(replace(seen, values=values, parameters=weights)).forward.refusals
+    assert any(reason in each for each in refusals.values()), refusals
+
+
+def test_a_tensor_that_reads_only_a_shape_has_slope_zero():
+    seen = trace(
+        Bench(lambda x: x + torch.zeros_like(x), torch.randn(4)), torch.randn(4), loss=lambda out: out
+    )
+    op = next(op for op in seen.ops if op.name == "zeros_like")
+    value = op.inputs[0]
+    assert slopes(op, {value: torch.randn(3, dtype=torch.float64)})[value].tolist() == [0.0] * 3
+
+
+def test_without_a_loss_no_gradient_is_predicted():
+    seen = trace(Bench(torch.relu, torch.randn(8, 4)), torch.randn(8, 4), loss=lambda out: out)
+    assert predict(seen).backward.fields
+    assert predict(replace(seen, loss_value=None)).backward.fields == {}
