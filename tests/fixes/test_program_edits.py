@@ -68,6 +68,7 @@ def test_the_minus_sign_of_the_loss_is_deleted():
     [
         ("loss.backward()", "(loss / 4).backward()", [POSITIVE]),
         ("loss.backward()", "scaler.scale(loss).backward()", [POSITIVE]),
+        ("loss.backward()", "(-other).backward()", ["(other).backward()"]),
         ("loss = -", "loss = ", None),
         ("lr=0.1", "lr=0.1, maximize=True", None),
         ("    loss.backward()", "    loss += penalty\n    loss.backward()", None),
@@ -154,6 +155,27 @@ def test_a_block_without_gradients_is_deleted_and_its_body_moves_to_the_left():
     assert after == "import torch\n# features\nx = first(x)\nx = x + 1\ny = last(x)\n"
 
 
+def test_the_last_block_of_a_file_without_a_final_line_break_is_deleted_too():
+    text = "import torch\nwith torch.no_grad():\n    x = first(x)"
+    assert changed(text, "B203", cuts=cut("no_grad", "linear", 3)) == ["x = first(x)"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch\nwith torch.autocast('cpu'):\n    x = first(x)\n",
+        "import torch\nwith torch.no_grad(), lock:\n    x = first(x)\n",
+        'import torch\nwith torch.no_grad():\n    x = first(x, """a\n    b""")\n',
+    ],
+)
+def test_a_block_with_another_purpose_or_with_a_text_that_would_move_is_left_to_the_author(text):
+    assert changed(text, "B203", cuts=cut("no_grad", "linear", 3)) is None
+
+
+def test_a_product_with_zero_is_no_call_that_can_be_deleted():
+    assert changed(FORWARD, "B203", cuts=cut("zero", "detach", 4)) is None
+
+
 def sorted_loop(order, name="order"):
     return f"""\
 import torch
@@ -185,6 +207,11 @@ def test_a_fixed_order_of_the_data_becomes_random(order, expected):
     assert changed(sorted_loop(order), "D911") == (expected and [f"order = {expected}"])
 
 
+def test_a_loader_behind_a_progress_bar_is_shuffled():
+    text = sorted_loop("DataLoader(data, 8)").replace("in order:", "in enumerate(tqdm(order)):")
+    assert changed(text, "D911") == ["order = DataLoader(data, 8, shuffle=True)"]
+
+
 def test_two_orders_in_one_loop_are_left_to_the_author():
     text = sorted_loop("labels.argsort()").replace("data[batch]", "data[other[batch]]")
     assert changed(f"import torch\nother = torch.arange(count)\n{text}", "D911") is None
@@ -212,6 +239,9 @@ def test_a_recurrent_layer_is_told_that_the_batch_comes_first():
     expected = ["self.lstm = nn.LSTM(4, 8, batch_first=True)"]
     assert changed(LAYER, "D901", **rows_of((8, 5), (8,))) == expected
     assert changed(LAYER, "D901", severity="info", **rows_of((8, 5), (8,))) == expected
+    bare = LAYER.replace("nn.LSTM(4, 8)", "nn.Transformer()")
+    expected = ["self.lstm = nn.Transformer(batch_first=True)"]
+    assert changed(bare, "D901", **rows_of((8, 5), (8,))) == expected
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,16 @@ def listed():
     )
 
 
+def first_of_list():
+    return nn.Sequential(nn.Tanh(), nn.Linear(16, 8))
+
+
+class Spread(Body):
+    def forward(self, x):
+        given = (self.last(self.first(x)),)
+        return F.softmax(*given, dim=-1)
+
+
 def make(build):
     torch.manual_seed(0)
     model = build()
@@ -181,3 +191,104 @@ def test_an_optimizer_of_a_second_instance_gets_the_parameters_of_the_first(load
     twice = text.replace("    batch =", "    other = Method()\n    batch =")
     context = make_context(load(twice, "Method"))
     assert edit_source(Edit(action="train", options={"names": ()}), context, [Path("nets.py")]) is None
+
+
+def test_the_first_layer_of_a_list_is_deleted_with_the_comma_behind_it(load):
+    context = make_context(load(NETS, "first_of_list"))
+    change = edit_source(
+        Edit(action="swap", where="0", options={"to": "identity"}), context, [Path("nets.py")]
+    )
+    assert change.new == "    return nn.Sequential(nn.Linear(16, 8))\n"
+
+
+def test_a_layer_that_is_one_of_several_of_its_kind_is_not_deleted(load):
+    text = NETS.replace("nn.ReLU(),", "nn.Sigmoid(),")
+    context = make_context(load(text, "listed"))
+    swap = Edit(action="swap", where="3", options={"to": "identity"})
+    assert edit_source(swap, context, [Path("nets.py")]) is None
+
+
+def test_a_call_whose_input_is_not_written_out_is_not_deleted(load):
+    reroute = Edit(action="reroute", options={"calls": "softmax", "to": "identity"})
+    assert edit_source(reroute, make_context(load(NETS, "Spread"))) is None
+
+
+def test_a_file_that_is_no_longer_python_is_not_changed(load):
+    context = make_context(load(NETS, "Function"))
+    Path("nets.py").write_text("def broken(:\n")
+    reroute = Edit(action="reroute", options={"calls": "softmax", "to": "identity"})
+    assert edit_source(reroute, context) is None
+    product = Edit(action="scale-call", options={"calls": "softmax", "place": 0, "factor": 0.5})
+    assert edit_source(product, context) is None
+
+
+def test_a_product_that_the_pass_did_not_compute_is_not_scaled(load):
+    context = make_context(load(NETS, "Function"))
+    assert (
+        edit_source(
+            Edit(action="scale-call", options={"calls": "matmul", "place": 0, "factor": 0.5}), context
+        )
+        is None
+    )
+
+
+def test_an_action_that_deletes_no_call_changes_no_line(load):
+    context = make_context(load(NETS, "Function"))
+    assert edit_source(Edit(action="thaw", where="last", options={"to": "identity"}), context) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("lr=RATE))", "lr=float('1e-2')))"),
+        ("torch.optim.Adam(model.parameters(), lr=RATE)", "None"),
+        (
+            "torch.optim.Adam(model.parameters(), lr=RATE)",
+            "torch.optim.Adam([{'params': [p], 'lr': RATE * k} for k, p in enumerate(model.parameters(), 1)])",
+        ),
+    ],
+)
+def test_a_learning_rate_that_no_single_number_sets_is_not_rewritten(load, old, new):
+    context = make_context(load(NETS.replace(old, new), "Function"))
+    assert edit_source(Edit(action="rate", options={"factor": 0.1}), context, [Path("nets.py")]) is None
+
+
+def test_a_weight_decay_that_differs_between_groups_is_not_rewritten(load):
+    groups = (
+        "torch.optim.AdamW([{'params': [p], 'weight_decay': k} for k, p in enumerate(model.parameters())])"
+    )
+    text = NETS.replace("torch.optim.Adam(model.parameters(), lr=RATE)", groups)
+    decay = Edit(action="decay", options={"most": 0.1, "spared": ()})
+    assert edit_source(decay, make_context(load(text, "Function")), [Path("nets.py")]) is None
+
+
+def test_an_optimizer_of_a_list_of_parameters_is_not_rewritten(load):
+    text = NETS.replace("Adam(model.parameters()", "Adam(list(model.parameters())")
+    train = Edit(action="train", options={"names": ()})
+    assert edit_source(train, make_context(load(text, "Method")), [Path("nets.py")]) is None
+
+
+LOSS_OF = "\n\ndef loss_of(logits, targets):\n    return F.cross_entropy({})\n"
+
+
+@pytest.mark.parametrize(
+    ("given", "steps"),
+    [
+        ("*(logits, targets)", -1),
+        ("logits[:, 2:], targets", -1),
+        ("logits, targets", 1),
+        ("logits, targets", 2),
+    ],
+)
+def test_a_loss_whose_slices_are_not_those_of_a_shift_by_one_is_not_rewritten(load, given, steps):
+    context = make_context(load(NETS + LOSS_OF.format(given), "Method"))
+    shift = Edit(action="shift", options={"steps": steps, "axis": 1})
+    assert edit_source(shift, context, [Path("nets.py")]) is None
+
+
+def test_a_loss_that_reads_logits_already_is_not_renamed(load):
+    text = (NETS + LOSS_OF.format("logits, targets")).replace("*batch, F.cross_entropy,", "*batch, loss_of,")
+    context = make_context(load(text, "Method"))
+    assert edit_source(Edit(action="log-softmax"), context, [Path("nets.py")]) is None
+    squeeze = Edit(action="last-axis", options={"kind": "squeeze"})
+    assert "F.cross_entropy(logits.squeeze(-1), targets)" in edit_source(squeeze, context).new
