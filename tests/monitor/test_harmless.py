@@ -21,6 +21,20 @@ from tests.support.forks import status_in_child
 from tests.support.watched_training import count_hooks, small_training
 
 
+def test_a_watch_that_cannot_start_is_freed_in_silence(monkeypatch: pytest.MonkeyPatch):
+    def fail(*_: object) -> None:
+        raise UserError("cannot start")
+
+    unraisable: list[object] = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    monkeypatch.setattr("leadline.monitor.watch.TrainingSteps", fail)
+    model = nn.Linear(2, 1)
+    with pytest.raises(UserError):
+        leadline.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    gc.collect()
+    assert unraisable == []
+
+
 class FailingModel(nn.Module):
     """Raises `accident` in the pass named by `where`."""
 

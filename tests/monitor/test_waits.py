@@ -17,6 +17,8 @@ from leadline.monitor.watch import Watch
 from tests.support.accelerator import Accelerated, on_accelerator
 
 STEPS = 40
+FIRST_STEPS = 20
+"""The loop itself is looked at more closely in the first 16 steps."""
 
 
 def train(
@@ -81,7 +83,9 @@ def test_steps_between_records_do_not_wait(tmp_path: Path, record_counts: list[i
     options = {"store": tmp_path / "run.leadline"} if is_stored else {}
     waits, _ = train(2, STEPS, end_step=lambda optimizer: before.append(len(record_counts)), **options)
     records = [now - then for now, then in zip(before, [0, *before], strict=False)]
-    assert all(count <= made for count, made in zip(waits, records, strict=True))
+    beyond = [max(0, count - made) for count, made in zip(waits, records, strict=True)]
+    assert sum(beyond[:FIRST_STEPS]) <= 1  # the weights of the first steps are compared in one wait
+    assert sum(beyond[FIRST_STEPS:]) == 0
     assert waits.count(0) > len(waits) / 2
 
 
