@@ -3,8 +3,14 @@
 import json
 
 import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
 
+from leadline.case import Case
 from leadline.cli.lr import show
+from leadline.errors import InputError
+from leadline.readings.rate_scan import scan_rates
 from leadline.records import RateScan
 from tests.support.reports import rate_scan
 
@@ -59,3 +65,15 @@ def test_a_target_without_an_optimizer_is_refused_with_what_to_do(run, tmp_path)
     done = run("lr", "nets.py:make")
     assert done.code == 2
     assert "pass optimizer=" in done.err
+
+
+def test_a_rate_of_zero_cannot_be_scanned_and_another_can_without_a_progress():
+    def case(lr: float) -> Case:
+        torch.manual_seed(0)
+        model = nn.Linear(4, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
+        return Case(model, torch.randn(8, 4), torch.randn(8, 2), F.mse_loss, optimizer)
+
+    with pytest.raises(InputError, match="rate"):
+        scan_rates(case(0.0))
+    assert len(scan_rates(case(0.1)).losses) > 1

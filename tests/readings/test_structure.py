@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 import leadline
+from leadline.readings.graph import flow_from
 from leadline.readings.structure import Structure, read_structure
 from tests.support.traces import trace_of
 from tests.support.zoo import ZOO, Specimen, animals, energy
@@ -300,3 +302,10 @@ def test_a_permuted_definition_gives_the_same_structure():
 def test_the_placement_test_can_fail():
     found = of(residual_stack("post", nn.LayerNorm), torch.randn(4, 3))
     assert placements(found) != {"pre": DEPTH}
+
+
+def test_without_a_loss_no_input_flows_to_it():
+    seen = leadline.trace(nn.Linear(4, 2), torch.randn(8, 4), loss=lambda y: y.square().mean())
+    source = next(each for each in seen.values if each.source == "input")
+    assert flow_from(seen, source) is not None
+    assert flow_from(replace(seen, loss_value=None), source) is None

@@ -18,6 +18,7 @@ from leadline.readings.depth_law import (
     fit_exponent,
     is_wide,
     limits_of,
+    linear_crossing,
     log_parting,
     mean_interval,
     repeated_steps,
@@ -237,3 +238,7 @@ def test_limits_of_a_single_model_are_carried_over_by_its_power_of_depth():
     measured = point(16, parting=4.0, forward_e_folds=2.0, backward_e_folds=1.0)
     found = {each.cause: each.depth for each in limits_of(measured, 16, {"loss_change": power}, "SGD")}
     assert found == pytest.approx({"promise": 32.0, "step": 64.0, "forward": 56.0})
+
+
+def test_a_crossing_needs_two_depths():
+    assert linear_crossing({4: 1.0, 8: math.nan}, [4, 8], 2.0) is None

@@ -9,19 +9,14 @@ from collections.abc import Callable
 import pytest
 import torch
 import torch.nn.functional as F
-from msgspec.structs import replace
 from torch import nn
 
 import leadline
 from leadline import Case, Forecast, InputError
 from leadline.nn import LanguageModel, param_groups
 from leadline.nn.optim import Base
-from leadline.readings.depth_law import linear_crossing
 from leadline.readings.gradient_noise import NoiseSample, advise_noise, read_noise, sample_noise
-from leadline.readings.graph import flow_from
-from leadline.readings.rate_scan import scan_rates
 from leadline.readings.scaling import batch_rules, read_decay_memory, spectral_rate_power, width_rules
-from leadline.readings.update.tensor_sums import largest_singular_value
 from leadline.records import AxisLaw, ScalingRule
 from leadline.report.formats import FORECAST_FORMATS
 from leadline.report.look import Look
@@ -307,30 +302,3 @@ def test_noise_needs_several_samples():
     case = Case(nn.Linear(4, 2), torch.randn(1, 4), torch.randn(1, 2), F.mse_loss)
     assert sample_noise(case) is None
     assert read_noise([]) is None
-
-
-def test_a_crossing_needs_two_depths():
-    assert linear_crossing({4: 1.0, 8: math.nan}, [4, 8], 2.0) is None
-
-
-def test_a_matrix_of_zeros_has_a_largest_singular_value_of_zero():
-    assert largest_singular_value(torch.zeros(3, 2)) == 0.0
-
-
-def test_a_rate_of_zero_cannot_be_scanned_and_another_can_without_a_progress():
-    def case(lr: float) -> Case:
-        torch.manual_seed(0)
-        model = nn.Linear(4, 2)
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr)
-        return Case(model, torch.randn(8, 4), torch.randn(8, 2), F.mse_loss, optimizer)
-
-    with pytest.raises(InputError, match="rate"):
-        scan_rates(case(0.0))
-    assert len(scan_rates(case(0.1)).losses) > 1
-
-
-def test_without_a_loss_no_input_flows_to_it():
-    seen = leadline.trace(nn.Linear(4, 2), torch.randn(8, 4), loss=lambda y: y.square().mean())
-    source = next(each for each in seen.values if each.source == "input")
-    assert flow_from(seen, source) is not None
-    assert flow_from(replace(seen, loss_value=None), source) is None

@@ -14,7 +14,7 @@ from leadline import Case
 from leadline.errors import InputError
 from leadline.readings.update.curvature import MIN_STEPS_FOR_METRIC
 from leadline.readings.update.probe import needs_closure
-from leadline.readings.update.tensor_sums import inner_products
+from leadline.readings.update.tensor_sums import inner_products, largest_singular_value
 
 
 def case(make=lambda p: torch.optim.SGD(p, lr=0.1), steps: int = 0) -> Case:
@@ -115,3 +115,7 @@ def test_an_optimizer_whose_step_has_no_signature_needs_no_closure():
 
 def test_no_tensors_have_no_inner_products():
     assert inner_products([], []) == []
+
+
+def test_a_matrix_of_zeros_has_a_largest_singular_value_of_zero():
+    assert largest_singular_value(torch.zeros(3, 2)) == 0.0
