@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import queue
 import threading
 import time
 import weakref
@@ -234,6 +235,18 @@ def test_an_object_with_a_lock_is_left_to_its_threads():
     model = Net(lambda model, x: model.queue.items.append(1), queue=Queue())
     assert gap_of(case_of(model), "threads") == ("model.queue",)
     assert model.queue.items
+
+
+def test_a_queue_is_left_to_its_threads_and_stays_whole():
+    def put_and_take(model: Net, x: Tensor) -> None:
+        model.queue.put("new")
+        model.queue.put(model.queue.get())
+
+    model = Net(put_and_take, queue=queue.SimpleQueue())
+    assert gap_of(case_of(model), "threads") == ("model.queue",)
+    count = model.queue.qsize()
+    assert count > 0
+    assert [model.queue.get_nowait() for _ in range(count)] == ["new"] * count
 
 
 def test_a_list_of_a_million_numbers_is_said_to_be_too_large():

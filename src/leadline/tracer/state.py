@@ -19,6 +19,7 @@ import functools
 import gc
 import io
 import mmap
+import queue
 import random
 import socket
 import subprocess
@@ -59,7 +60,7 @@ OTHERS = "objects that cannot be copied"
 _REASONS = {
     FILES: "what a pass writes or sends cannot be undone",
     ITERATORS: "what a pass takes from them cannot be put back",
-    SHARED: "they hold a lock, so another thread may change them meanwhile",
+    SHARED: "another thread may change them meanwhile",
     LARGE: f"more than {MAX_WALKED_ITEMS} elements or {MAX_COPIED_BYTES // 2**20} MB of plain state were not walked",
     OTHERS: "an error came up while they were read",
 }
@@ -75,6 +76,7 @@ _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 # Derived: the base class of everything in ctypes that has memory, which has no public name.
 _C_DATA: type = ctypes.Structure.__mro__[1]
 _C_FUNCTION: type = ctypes.CFUNCTYPE(None).__mro__[1]
+_DICT_VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()), types.MappingProxyType)
 _CONNECTIONS = (socket.socket, subprocess.Popen)
 _OUTSIDE = frozenset({"multiprocessing", "sqlite3", "ssl", "asyncio", "concurrent"})
 _MACHINERY = ("leadline", "logging", "threading", "torch._", "torch.distributed", "torch.utils.hooks")
@@ -343,8 +345,24 @@ class Snapshot:
             return
         self.read_attributes(item, path)
         code_state.read_class(self, kind, path)
-        held = (each for each in gc.get_referents(item) if not isinstance(each, type))
-        self.visit(enumerate(held), path)  # what an object of compiled code holds has no name
+        self._read_unnamed(item, path)
+
+    def _read_unnamed(self, item: Any, path: Path) -> None:
+        """What an object of compiled code holds without an attribute that leads to it.
+
+        A list or dict may be its own bookkeeping, which must agree with numbers that nobody else can read or write: its
+        elements are walked, and it is not written itself. Behind a view is a dict of the user.
+        """
+        named = set(map(id, write_back.attribute_values(item)))
+        for index, each in enumerate(gc.get_referents(item)):
+            if isinstance(each, type) or id(each) in named:
+                continue
+            if isinstance(each, dict) and type(item) not in _DICT_VIEWS:
+                self.visit(dict.items(each), path)
+            elif isinstance(each, list | deque | set):
+                self.visit(enumerate(each), path)
+            else:
+                self.visit([(index, each)], path)
 
     def read_attributes(self, item: Any, path: Path) -> None:
         attributes = getattr(item, "__dict__", None)
@@ -430,6 +448,7 @@ _READERS: tuple[tuple[type | tuple[type, ...], Reader], ...] = (
     (memoryview, lambda snapshot, item, path: snapshot.visit([("obj", item.obj)], path)),
     (_C_DATA, Snapshot._read_c_data),
     ((io.StringIO, io.BytesIO), Snapshot._read_memory_file),
+    (queue.SimpleQueue, lambda snapshot, _, path: snapshot._give_up(SHARED, path)),
     ((io.IOBase, *_CONNECTIONS), lambda snapshot, _, path: snapshot._give_up(FILES, path)),
 )
 

@@ -257,6 +257,13 @@ def restore_slots(item: Any, slots: dict[str, Any], before: dict[str, Any]) -> N
             member.__set__(item, value)
 
 
+def attribute_values(item: Any) -> list[Any]:
+    """The values of an object's attributes and slots."""
+    attributes = getattr(item, "__dict__", None)
+    named = list(attributes.values()) if isinstance(attributes, dict) else []
+    return named + [slot_value(member, item) for member in slots_of(type(item)).values()]
+
+
 def slots_of(kind: type) -> dict[str, Any]:
     """The slots of a class and its bases, as the descriptors that read and write them."""
     return {
