@@ -70,7 +70,7 @@ def test_signals_at_many_opcodes_leave_nothing_changed(verb: str, gaps: list[int
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3000)
+@pytest.mark.timeout(0)  # pytest's would use the same timer, or a thread that the signals wake
 @pytest.mark.parametrize("signals", [1, 2])
 @pytest.mark.parametrize("verb", ["trace", "update"])
 def test_timers_at_random_moments_leave_nothing_changed(verb: str, signals: int):
@@ -234,6 +234,29 @@ def test_handlers_are_the_users_own_afterwards():
     with raising_handlers(0):
         before = [signal.getsignal(each) for each in SIGNALS]
         leadline.trace(nn.Linear(2, 2), torch.randn(3, 2), loss=torch.sum)
+        assert [signal.getsignal(each) for each in SIGNALS] == before
+
+
+def test_handlers_that_raise_while_they_are_installed_again_do_not_keep_others_from_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    plain = signal.signal
+
+    def install_and_send(number: int, handler: Any) -> Any:
+        before = plain(number, handler)
+        if not isinstance(handler, _HeldBackHandler):
+            signal.raise_signal(number)
+        return before
+
+    @shielded
+    def work() -> None:
+        monkeypatch.setattr(signal, "signal", install_and_send)
+
+    with raising_handlers(2):
+        before = [signal.getsignal(each) for each in SIGNALS]
+        with pytest.raises(Timeout):
+            work()
+        monkeypatch.undo()
         assert [signal.getsignal(each) for each in SIGNALS] == before
 
 

@@ -78,6 +78,8 @@ class Shield:
         self.undecided: deque[_Signal] = deque()
         """Signals that have come and are neither held back nor handled yet."""
         self.is_deciding = False
+        self.handling: set[int] = set()
+        """Signals whose handlers run in the user's code; as in POSIX, the same signal waits until that is over."""
         self._held_back: deque[_Signal] = deque()
         self._is_delivering = False
         self._handlers: dict[int, _HeldBackHandler] = {}
@@ -95,12 +97,22 @@ class Shield:
                 signal.signal(number, self._handlers[number])
 
     def hand_back(self) -> None:
-        """Install the user's handlers again, except where the user's code installed another one meanwhile."""
-        for number, wrapper in list(self._handlers.items()):
-            installed: object = signal.getsignal(number)
-            if installed is wrapper:
-                signal.signal(number, wrapper.handler)
-            self._handlers.pop(number, None)
+        """Install the user's handlers again, except where the user's code installed another one meanwhile.
+
+        The first of them can raise before the last is installed: what it raised waits until then.
+        """
+        raised: BaseException | None = None
+        while self._handlers:
+            try:
+                for number, wrapper in list(self._handlers.items()):
+                    installed: object = signal.getsignal(number)
+                    if installed is wrapper:
+                        signal.signal(number, wrapper.handler)
+                    self._handlers.pop(number, None)
+            except BaseException as error:
+                raised = raised or error
+        if raised is not None:
+            raise raised
 
     @property
     def must_wait(self) -> bool:
@@ -113,28 +125,37 @@ class Shield:
 
     def call_in_user_code(self) -> None:
         """Call the handlers of new signals as Python would; if one raises, the others wait."""
-        while (pending := _take_first(self.undecided)) is not None:
+        for _ in range(len(self.undecided)):
+            pending = _take_first(self.undecided)
+            if pending is None:  # a handler of another signal took it
+                return
             handler, number, frame = pending
+            self.handling.add(number)
             try:
                 handler(number, frame)
             except BaseException as error:
                 self.raised_in_user_code.append(error)
                 self.hold_back_undecided()
                 raise
+            finally:
+                self.handling.discard(number)
+        self.hold_back_undecided()
 
     def deliver(self) -> None:
         """Call the handlers of the signals that were held back.
 
-        Signals that come meanwhile wait for their turn: a timer that is faster than this would otherwise nest one
-        delivery in another until the stack is full.
+        Those that come meanwhile wait for the next delivery: a timer that is faster than this would otherwise nest one
+        delivery in another until the stack is full, or keep this one from ending.
         """
-        while self._held_back and not self._is_delivering:
-            self._is_delivering = True
-            try:
-                while (pending := _take_first(self._held_back)) is not None:
-                    self.call(*pending)
-            finally:
-                self._is_delivering = False
+        if self._is_delivering:
+            return
+        self._is_delivering = True
+        try:
+            self.hold_back_undecided()
+            for _ in range(len(self._held_back)):
+                self.call(*self._held_back.popleft())
+        finally:
+            self._is_delivering = False
 
     def call(self, handler: Handler, number: int, frame: FrameType | None) -> None:
         """Call a handler; if it raises, further signals are held back until everything is restored."""
@@ -178,25 +199,25 @@ class _HeldBackHandler:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Treat a signal according to the code that it interrupts.
 
-        One that interrupts this decision is treated with the first: a timer that is faster than the decision would
-        otherwise nest one in another until the stack is full.
+        One that interrupts this decision, or its own handler, is treated afterwards: a timer that is faster than these
+        would otherwise nest one in another until the stack is full.
         """
         shield = self.shield
         shield.undecided.append((self.handler, number, frame))
-        if shield.is_deciding:
+        if shield.is_deciding or number in shield.handling:
             return
         shield.is_deciding = True
         try:
             is_running, runs_user_code = self._find_place(frame)
+            if is_running and not runs_user_code:
+                shield.hold_back_undecided()
         finally:
             shield.is_deciding = False
         if not is_running:
             shield.hand_back()
         if runs_user_code or not is_running:
             shield.call_in_user_code()
-            return
-        shield.hold_back_undecided()
-        if not shield.must_wait:
+        elif not shield.must_wait:
             shield.deliver()
 
     def _find_place(self, frame: FrameType | None) -> tuple[bool, bool]:

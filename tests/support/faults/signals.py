@@ -6,7 +6,7 @@ import random
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -74,13 +74,18 @@ def state_of(case: Case) -> dict[str, object]:
 
 
 @contextmanager
-def raising_handlers(most: int) -> Iterator[list[int]]:
-    """Handlers that raise for the first `most` signals; yields the signals that came."""
+def raising_handlers(most: int, within: Callable[..., object] | None = None) -> Iterator[list[int]]:
+    """Handlers that raise for the first `most` signals, only in one function if given; yields the signals that came."""
     came: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        if len(came) <= most:
+        is_awaited = within is None or _is_within(within, frame)
+        if is_awaited:
+            came.append(number)
+        if not is_awaited or len(came) >= most:
+            # A timer that is faster than this handler would never let it end.
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        if is_awaited and len(came) <= most:
             raise Timeout
 
     before = {each: signal.signal(each, handle) for each in SIGNALS}
@@ -89,6 +94,12 @@ def raising_handlers(most: int) -> Iterator[list[int]]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def _is_within(function: Callable[..., object], frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code is not function.__code__:
+        frame = frame.f_back
+    return frame is not None
 
 
 class Opcodes:
@@ -144,15 +155,15 @@ def run_at_random(
     """Let timers go off at a random moment of the verb; return whether one did, and what was left changed."""
     case = noisy_case()
     delay = random.Random(seed).uniform(1e-5, seconds)
-    with raising_handlers(signals) as came:
+    with raising_handlers(signals, within=_run_with_timer) as came:
         before = state_of(case)
-        try:
-            try:
-                # Derived: the second signal follows before the stack of the first is unwound.
-                signal.setitimer(signal.ITIMER_REAL, delay, 5e-5 if signals > 1 else 0.0)
-                verb(case)
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        except Timeout:
-            pass
+        with suppress(Timeout):
+            _run_with_timer(verb, case, delay, signals)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         return bool(came), differences(before, state_of(case))
+
+
+def _run_with_timer(verb: Callable[[Case], object], case: Case, delay: float, signals: int) -> None:
+    # Derived: the second signal follows before the stack of the first is unwound.
+    signal.setitimer(signal.ITIMER_REAL, delay, 5e-5 if signals > 1 else 0.0)
+    verb(case)
