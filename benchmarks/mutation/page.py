@@ -13,6 +13,9 @@ EQUIVALENT: dict[str, str] = {
     "monitor/live/server.py file: 15 -> 16": "seconds between two pings; no result depends on them",
     "monitor/runfile/write.py _store_next: seconds / steps -> seconds * steps": "how long the writer of a run rests "
     "between two transactions; the file is the same",
+    "readings/symmetry/reading.py describe_generator: each > 0 -> each >= 0": "generators hold no exponent of zero",
+    "readings/theory/moments/topk.py select_largest: n > 1 -> n >= 1": "along an axis of length 1, the share "
+    "of a field is its second moment, which is the other branch",
     "readings/residual.py _alpha: 2 -> 3": "torch takes `alpha` by name only, so its place is never read",
 }
 """Survivors that compute the same, or differ only in what no result depends on, with the reason."""

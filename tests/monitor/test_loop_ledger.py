@@ -274,6 +274,32 @@ def test_a_step_whose_loss_is_not_recorded_takes_two_calls_and_the_model_has_no_
         assert w.history.scalars("loss").values[-1] > 0
 
 
+def test_a_schedule_by_step_is_not_followed_by_a_resting_ledger():
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.999)
+    with leadline.watch(model, optimizer, budget=1e-9) as w:
+        for x, y in batches(2 * DENSE_STEPS):
+            F.cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+        ledger = w._steps.ledger
+        assert ledger.trouble is None
+        assert ledger.is_resting
+        assert "scheduled" not in ledger.resting_events
+    assert "scheduled" in LoopLedger.resting_events
+
+
+def test_replicas_are_compared_after_powers_of_two_steps_only():
+    model = small()
+    ranks = Ranks(model)
+    ranks._store = torch.distributed.HashStore()
+    keys = {step: (ranks.drift(step, model), ranks._store.num_keys())[1] for step in (4, 8, 9, 12)}
+    assert keys[4] == 0
+    assert keys[8] == keys[9] == keys[12] > 0
+
+
 def test_an_evaluation_is_announced_to_a_resting_ledger(monkeypatch):
     monkeypatch.setattr("leadline.monitor.budget.MAX_LEDGER_REST", NEVER)
     # Where something was compiled, as other tests do, calls are followed without hooks.

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
+from leadline.readings.symmetry.exact_model import ReadRecorder
 
 WIDTH = 4
 Layer = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -54,6 +55,10 @@ CALLS: dict[str, tuple[Layer, Layer]] = {
     "group_norm": (
         lambda x, g, b: F.group_norm(x, 2, g, b, 1e-6),
         lambda x, g, b: F.group_norm(x, num_groups=2, weight=g, bias=b, eps=1e-6),
+    ),
+    "rms_norm": (
+        lambda x, g, b: F.rms_norm(x, (WIDTH,), g, 1e-6) + b,
+        lambda x, g, b: F.rms_norm(x, normalized_shape=(WIDTH,), weight=g, eps=1e-6) + b,
     ),
     "batch_norm": (
         lambda x, g, b: F.batch_norm(x, ZEROS.clone(), ONES.clone(), g, b, OWN, 0.1, 1e-6),
@@ -292,3 +297,21 @@ def test_the_bias_of_keys_is_inert_before_a_softmax_over_the_keys(scores, dim: i
 def test_bounds_other_than_zero_hold_the_scale_and_are_named(layer: Layer, is_held: bool):
     found = leadline.symmetries(Between(layer, (WIDTH,)), torch.randn(8, WIDTH))
     assert any("clamp" in each for each in found.record.held) == is_held
+
+
+def test_the_norms_that_weight_norm_returns_scale_as_the_direction_does():
+    def layer(x: Tensor, direction: Tensor, size: Tensor) -> Tensor:
+        weight, norms = torch._weight_norm_interface(direction, size.unsqueeze(1), 0)
+        return (x @ weight) * norms.squeeze(1)
+
+    found = group(layer, (WIDTH, WIDTH))
+    assert len(found) == 3
+    assert all(sum(power for _, power in each) == 0 for each in found)  # one factor against another
+
+
+def test_a_recorder_of_reads_passes_on_what_is_given_by_name():
+    one, other = torch.randn(2, WIDTH)
+    with ReadRecorder() as recorder:
+        total = torch.add(one, other=other, alpha=2)
+    assert torch.equal(total, one + 2 * other)
+    assert recorder.tensor_ids == {id(one), id(other)}
