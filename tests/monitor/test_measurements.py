@@ -319,6 +319,7 @@ def one_process() -> Iterator[None]:
 
 
 @pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="this torch cannot shard on a CPU")
+@pytest.mark.filterwarnings("ignore:DTensor random operators:UserWarning")  # what torch 2.6 says
 @pytest.mark.usefixtures("one_process")
 @pytest.mark.parametrize(
     ("axes", "is_sampled"), [((), True), (("data",), True), (("tensor",), False), (("data", "tensor"), False)]
