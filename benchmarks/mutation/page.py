@@ -16,6 +16,8 @@ EQUIVALENT: dict[str, str] = {
     "readings/symmetry/reading.py describe_generator: each > 0 -> each >= 0": "generators hold no exponent of zero",
     "readings/theory/moments/topk.py select_largest: n > 1 -> n >= 1": "along an axis of length 1, the share "
     "of a field is its second moment, which is the other branch",
+    "readings/facts.py _softmax_attention: value.forward.ms > 0 -> value.forward.ms >= 0": "weights of a "
+    "softmax sum to one, so their mean square is never zero; where it is NaN, both comparisons are false",
     "readings/residual.py _alpha: 2 -> 3": "torch takes `alpha` by name only, so its place is never read",
 }
 """Survivors that compute the same, or differ only in what no result depends on, with the reason."""

@@ -9,14 +9,17 @@ from torch import nn
 import leadline
 from leadline import Case
 from leadline.checks._diagnosis import check_case
+from leadline.fixes._engine.edits import EditSession, apply_edits
+from leadline.fixes._engine.init_edits import fresh_edits
 from leadline.fixes._engine.lookup import QUERIES_AND_KEYS, VALUES, packing_of
 from leadline.fixes._engine.verify import make_context
 from leadline.fixes.balance import balance
+from leadline.fixes.deep_norm import deep_norm
 from leadline.fixes.insert_norm import insert_norm
 from leadline.fixes.learning_rate import learning_rate
 from leadline.fixes.register_modules import register_modules
 from leadline.fixes.swap_activation import swap_activation
-from tests.support.fix_examples import Hidden, case_of, vectors
+from tests.support.fix_examples import WIDTH, Hidden, case_of, residual, vectors
 
 
 def inserted(model: nn.Module, inputs: torch.Tensor) -> set[tuple[str, int]]:
@@ -109,3 +112,51 @@ def test_the_promise_of_a_rate_is_a_probability_and_the_likeliest_comes_first(ra
     assert promises
     assert promises == sorted(promises, reverse=True)
     assert all(0 < each < 1 for each in promises)
+
+
+def drawn_anew(model: nn.Module, inputs: torch.Tensor) -> None:
+    case = Case(model, inputs, loss=lambda output: output.square().mean())
+    apply_edits(EditSession(model=model), fresh_edits(make_context(case, check_case(case, rehearse=False))))
+
+
+def test_matrices_without_an_activation_before_them_keep_the_size_of_the_signal_when_they_are_drawn_anew():
+    torch.manual_seed(0)
+    model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(4)], nn.Linear(WIDTH, 2))
+    drawn_anew(model, vectors())
+    assert float(model[:4](vectors()).detach().norm()) == pytest.approx(float(vectors().norm()), rel=1e-4)
+
+
+@pytest.mark.parametrize("depth", [4, 12])
+def test_branches_drawn_anew_add_as_much_together_as_the_stream_has_however_many_they_are(depth: int):
+    torch.manual_seed(0)
+    model = residual(depth)
+    drawn_anew(model, vectors())
+    x, added = vectors(), 0.0
+    for block in model[:depth]:
+        y = block(x).detach()
+        added += float((y - x).square().mean() / x.square().mean())
+        x = y
+    assert added == pytest.approx(1.0, rel=0.2)
+
+
+class PostNormed(nn.Module):
+    """LN(x + W2 relu(W1 x))."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x + self.outer(self.inner(x).relu()))
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_deep_norm_scales_every_branch_also_that_of_a_first_layer(before: int):
+    torch.manual_seed(0)
+    stack = [PostNormed() for _ in range(4)]
+    model = nn.Sequential(*[nn.Linear(WIDTH, WIDTH) for _ in range(before)], *stack, nn.Linear(WIDTH, 4))
+    case = case_of(model, vectors())
+    (plan,) = deep_norm.propose(make_context(case, check_case(case, rehearse=False)))
+    hooked = {edit.where for edit in plan.edits if edit.action == "scale-output"}
+    assert hooked == {f"{before + place}.outer" for place in range(4)}

@@ -103,6 +103,41 @@ def test_the_parts_of_a_step_add_up_and_a_loss_scale_is_removed():
     assert w.history.scalars("loss").values == pytest.approx(sums)
 
 
+@pytest.mark.parametrize("to_none", [True, False])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_gradients_that_are_cleared_before_the_step_are_lost_whether_they_become_none_or_zero(
+    to_none: bool, is_lost: bool
+):
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with leadline.watch(model, optimizer) as w:
+        for x, y in batches(20):
+            F.cross_entropy(model(x), y).backward()
+            if not is_lost:
+                optimizer.step()
+            optimizer.zero_grad(set_to_none=to_none)
+            if is_lost:
+                optimizer.step()
+    assert any(w.history.scalars("lost_gradients").values) == is_lost
+
+
+@pytest.mark.parametrize("extra", ["neither", "orphan", "foreign", "both"])
+def test_parameters_are_missed_only_where_the_optimizer_holds_others_instead(extra: str):
+    model, head = small(), nn.Linear(2, 2)
+    idle = [nn.Parameter(torch.zeros(3))] if extra in ("foreign", "both") else []
+    held = [*model.parameters(), *idle, *([] if extra in ("orphan", "both") else head.parameters())]
+    optimizer = torch.optim.SGD(held, lr=0.01)
+    whole = nn.Sequential(model, head)
+    with leadline.watch(whole, optimizer) as w:
+        for x, y in batches(20):
+            optimizer.zero_grad()
+            F.cross_entropy(whole(x), y).backward()
+            optimizer.step()
+    numbers = {name: w.history.scalars(f"{name}_parameters").values for name in ("orphan", "foreign")}
+    last = {name: values[-1] if values else 0 for name, values in numbers.items()}
+    assert last == ({"orphan": 2, "foreign": 1} if extra == "both" else {"orphan": 0, "foreign": 0})
+
+
 def test_numbers_are_recorded_only_when_they_change_and_are_in_the_run_file(tmp_path):
     path = tmp_path / "run.leadline"
     model = small()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Iterator
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -14,6 +16,7 @@ import leadline
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
 from leadline.monitor.norms import Norms, total
 from leadline.monitor.parameters import build_parameter_table
+from leadline.monitor.sampler import sampling_obstacle
 from leadline.monitor.step_losses import to_number
 from leadline.monitor.watch import Watch
 
@@ -306,3 +309,30 @@ def test_a_parameter_that_only_the_optimizer_holds_has_a_name():
     model, alone = nn.Linear(2, 2), nn.Parameter(torch.ones(3))
     table = build_parameter_table(model, [torch.optim.SGD([*model.parameters(), alone], lr=0.1)])
     assert "outside the model, (3,), 2" in table.names
+
+
+@pytest.fixture
+def one_process() -> Iterator[None]:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.skipif(not hasattr(torch.cpu.Stream, "record_event"), reason="this torch cannot shard on a CPU")
+@pytest.mark.filterwarnings("ignore:DTensor random operators:UserWarning")  # what torch 2.6 says
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.parametrize(
+    ("axes", "is_sampled"), [((), True), (("data",), True), (("tensor",), False), (("data", "tensor"), False)]
+)
+def test_a_pass_is_sampled_only_if_its_parameters_are_gathered_whole(axes: tuple[str, ...], is_sampled: bool):
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("data", "tensor"))
+    model = nn.Sequential(nn.Linear(4, 4))
+    if "tensor" in axes:
+        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel()})
+    if "data" in axes:
+        fully_shard(model, mesh=mesh["data"])
+    assert (sampling_obstacle(model) == "") == is_sampled

@@ -99,6 +99,27 @@ def test_a_cut_is_named_with_its_line(between, action):
     assert "2 of 3 trainable weight layers" in finding.message
 
 
+class TwoBranches(nn.Module):
+    """Two layers whose outputs are cut off in different ways, and a head that learns."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.head = nn.Linear(8, 16), nn.Linear(8, 16), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.head(detached(self.first(x)) + without_grad(self.second(x)))
+
+
+def test_each_of_two_cuts_is_named_with_the_parameters_before_it():
+    torch.manual_seed(0)
+    case = leadline.Case(TwoBranches(), torch.randn(32, 8), torch.randint(4, (32,)), F.cross_entropy)
+    cuts = leadline.check(case).profile.cuts
+    assert {each.how: {*each.parameters} for each in cuts} == {
+        "call": {"first.weight", "first.bias"},
+        "no_grad": {"second.weight", "second.bias"},
+    }
+
+
 def test_a_number_that_is_only_logged_is_not_a_cut():
     report = leadline.check(case_with(logged))
     assert report.profile.cuts == ()

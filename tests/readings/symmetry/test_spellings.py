@@ -56,6 +56,10 @@ CALLS: dict[str, tuple[Layer, Layer]] = {
         lambda x, g, b: F.group_norm(x, 2, g, b, 1e-6),
         lambda x, g, b: F.group_norm(x, num_groups=2, weight=g, bias=b, eps=1e-6),
     ),
+    "torch.group_norm": (
+        lambda x, g, b: torch.group_norm(x, 2, g, b, 1e-6),
+        lambda x, g, b: torch.group_norm(x, num_groups=2, weight=g, bias=b, eps=1e-6),
+    ),
     "rms_norm": (
         lambda x, g, b: F.rms_norm(x, (WIDTH,), g, 1e-6) + b,
         lambda x, g, b: F.rms_norm(x, normalized_shape=(WIDTH,), weight=g, eps=1e-6) + b,
@@ -89,6 +93,16 @@ def test_a_norm_has_a_free_input_and_a_gain_and_shift_that_move_together(name: s
 )
 def test_a_batch_norm_with_stored_statistics_fixes_the_scale_of_its_input(layer: Layer):
     assert group(layer) == expected({"gain": 1, "shift": 1, "leave": -1})
+
+
+@pytest.mark.parametrize("statistics", [OWN, STORED], ids=["own", "stored"])
+def test_a_batch_norm_makes_a_shift_before_it_inert_only_if_it_subtracts_the_mean_of_the_batch(
+    statistics: bool,
+):
+    found = group(
+        lambda x, g, b: F.batch_norm(x + b, ZEROS.clone(), ONES.clone(), g, None, statistics, 0.1, 1e-6)
+    )
+    assert (frozenset({("shift", 1)}) in found) == (statistics is OWN)
 
 
 @pytest.mark.parametrize(
@@ -222,6 +236,14 @@ def test_a_small_number_before_a_division_is_a_guard_and_a_bound_at_zero_is_not(
 def test_a_constant_fixes_the_scale_of_what_it_is_added_to(layer: Layer):
     assert powers(layer) == []
     assert frozenset({("enter", 1)}) not in group(layer)
+
+
+def test_a_small_number_that_is_not_only_divided_by_is_no_guard():
+    def layer(x: Tensor, gain: Tensor, shift: Tensor) -> Tensor:
+        size = x.abs() + 1e-6
+        return x.square() / size.view(8, WIDTH) + size
+
+    assert powers(layer) == []
 
 
 def test_the_terms_of_a_fused_product_scale_alike():

@@ -99,6 +99,26 @@ def test_keys_and_values_of_one_token_add_to_the_gradient_of_queries(written: bo
     assert abs(backward) < math.log(1.15)
 
 
+class SmallTokenAmongKeys(nn.Module):
+    """Attention to a class token whose value is near the mean of all values, and whose key a norm scales up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token = nn.Parameter(0.02 * torch.randn(1, 1, WIDTH))
+        self.query, self.key, self.value = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = torch.cat([self.token.expand(x.shape[0], -1, -1), x * 1.0], dim=1)
+        q, k, v = self.query(x), self.key(F.layer_norm(tokens, (WIDTH,))), self.value(tokens)
+        return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0]
+
+
+def test_a_key_gets_the_less_gradient_the_nearer_its_value_is_to_the_mean_of_all_values():
+    # if all keys got the same, what the norm makes of the key of the class token would be 6 times as large
+    _, backward = mean_errors(SmallTokenAmongKeys, lambda seen: output_of(seen, "cat"))
+    assert abs(backward) < math.log(1.15)
+
+
 class NormedKeys(nn.Module):
     """Attention of sharp logits, with keys that pass a written norm."""
 

@@ -139,12 +139,13 @@ def quadratic(curvatures: list[float], lr: float, **options: float) -> Case:
     )
 
 
-def test_on_a_quadratic_loss_parting_and_stability_limit_equal_their_formulas():
-    found = read(quadratic([4.0], lr=0.1), sharpness=True)
-    assert found.sharpness == pytest.approx(4.0, rel=1e-3)
-    assert found.stability_lr == pytest.approx(2 / 4.0, rel=1e-3)
+@pytest.mark.parametrize("curvature", [4.0, 0.25])
+def test_on_a_quadratic_loss_parting_and_stability_limit_equal_their_formulas(curvature: float):
+    found = read(quadratic([curvature], lr=0.1), sharpness=True)
+    assert found.sharpness == pytest.approx(curvature, rel=1e-3)
+    assert found.stability_lr == pytest.approx(2 / curvature, rel=1e-3)
     assert found.parting * 0.1 == pytest.approx(
-        1 / 4.0, rel=0.05
+        1 / curvature, rel=0.05
     )  # half of the prediction is lost at the minimum
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import leadline
+from leadline.readings.wiring.attention import read_attention_products
 from leadline.readings.wiring.frozen import is_random
 from leadline.records import Finding, NetworkParts
 from leadline.records.report import Report
@@ -54,6 +55,20 @@ def test_the_variance_of_t5_is_measured_and_not_taken_from_the_absence_of_a_divi
     (first, _) = parts_of(leadline.check(AttentionNet("t5"), *text(), token_loss)).attentions
     assert not first.has_factor
     assert first.variance == pytest.approx(1, rel=0.3)
+
+
+@pytest.mark.parametrize(("factors", "expected"), [((3.0,), 3.0), ((1.0, 3.0), 1.0)])
+def test_only_one_number_for_all_heads_is_the_factor_of_an_attention(factors: tuple[float, ...], expected):
+    def forward(self: Function, x: Tensor) -> Tensor:
+        heads = self.split(x).unflatten(-1, (2, 8)).transpose(1, 2)
+        logits = heads @ heads.mT * torch.tensor(factors)[:, None, None]
+        return self.out((logits.softmax(-1) @ heads).transpose(1, 2).flatten(2))
+
+    torch.manual_seed(0)
+    model = Function(forward, split=nn.Linear(8, 16), out=nn.Linear(16, 3))
+    seen = leadline.trace(model, torch.randn(4, 6, 8), loss=lambda y: y.square().mean())
+    (product,) = read_attention_products(seen)
+    assert product.factor == pytest.approx(expected)
 
 
 def test_narrow_heads_without_a_factor_are_a_note():

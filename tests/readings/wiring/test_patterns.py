@@ -222,6 +222,18 @@ def test_an_adapter_of_which_both_matrices_are_zero_is_stuck(is_zero: bool):
     assert ("stuck-zeros" in found) == is_zero
 
 
+@pytest.mark.parametrize("samples", [1, SAMPLES])
+def test_a_layer_of_zeros_is_stuck_if_its_input_is_zero_in_several_numbers_and_not_by_chance_in_one(
+    samples: int,
+):
+    narrow, closed = nn.Linear(WIDTH, 1), nn.Linear(1, 3)
+    nn.init.constant_(narrow.bias, -50.0)  # the one unit is off
+    nn.init.zeros_(closed.weight)
+    model = nn.Sequential(narrow, nn.ReLU(), closed)
+    found = severities(model, torch.randn(samples, WIDTH), torch.randint(0, 3, (samples,)), F.cross_entropy)
+    assert ("stuck-zeros" in found) == (samples > 1)
+
+
 @pytest.mark.parametrize("how", ["kept", "detached", "no_grad"])
 def test_a_draw_by_hand_that_is_cut_is_named(how: str):
     def forward(self: Function, x: Tensor) -> tuple[Tensor, Tensor]:

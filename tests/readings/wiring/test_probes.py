@@ -136,6 +136,27 @@ def test_every_position_that_is_redrawn_changes_unless_its_neighbor_is_equal(len
         assert not (is_same & (tokens[:, 1:] != tokens[:, :-1]).any(0)).any()
 
 
+@pytest.mark.parametrize("reader", [0, 1])
+@pytest.mark.parametrize("shape", [(8, 8), (8, 5, 8)], ids=["rows", "sequences"])
+def test_the_line_that_mixes_samples_is_found_whichever_of_two_neighbors_reads_the_other(
+    reader: int, shape: tuple[int, ...]
+):
+    def forward(self: Function, x: torch.Tensor) -> torch.Tensor:
+        pairs = list(self.body(x).unflatten(0, (-1, 2)).unbind(1))
+        pairs[reader] = pairs[reader] + pairs[1 - reader]
+        return torch.stack(pairs, 1).flatten(0, 1)
+
+    torch.manual_seed(0)
+    model = Function(forward, body=nn.Sequential(nn.Flatten(), nn.LazyLinear(3)))
+    x, targets = torch.randn(shape), torch.randint(0, 3, (8,))
+    model(x)
+    dependence = leadline.check(model, x, targets, F.cross_entropy, rehearse=False).profile.dependence
+    (mixed,) = (each for each in dependence.perturbations if each.kind == "sample" and each.forbidden)
+    assert {each % 2 for each in mixed.forbidden} == {reader}
+    assert mixed.site is not None
+    assert mixed.site.source.line - forward.__code__.co_firstlineno in (1, 2)
+
+
 def test_a_check_without_probes_says_nothing_about_dependence():
     report = leadline.check(mlp(), features(), classes(), F.cross_entropy, probes=False)
     assert report.profile.dependence is None
