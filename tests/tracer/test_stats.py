@@ -91,6 +91,33 @@ def test_both_code_paths_agree_on_any_numbers(numbers: list[float]):
     assert_agrees(deferred, now)
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_gradient_has_the_mean_square_and_the_largest_element_of_the_definition(
+    shape: str, dtype: torch.dtype
+):
+    torch.manual_seed(0)
+    x = SHAPES[shape]().to(dtype)
+    found, expected = stats.fetch_gradients([stats.measure_gradient(x)])[0], reference(x)
+    assert (found.count, found.non_finite) == (expected.count, 0)
+    assert found.rms == pytest.approx(expected.rms, rel=TOLERANCE)
+    assert found.abs_max == pytest.approx(expected.abs_max, rel=TOLERANCE) or found.abs_max is None
+
+
+@pytest.mark.parametrize("size", [1e-40, 1e-25, 1e-3, 1e25, 3e38, math.nan, math.inf])
+def test_the_largest_element_of_a_gradient_is_left_out_only_where_it_is_far_from_the_limits(size: float):
+    x = torch.randn(300)
+    x[7] = size
+    found = stats.fetch_gradients([stats.measure_gradient(x)])[0]
+    is_far = abs(size) <= 1
+    assert (found.abs_max is None) == is_far
+    assert found.non_finite == (0 if math.isfinite(size) else 1)
+    if not is_far:
+        assert found.abs_max == pytest.approx(size, nan_ok=True)
+    half = stats.fetch_gradients([stats.measure_gradient(torch.randn(300).half())])[0]
+    assert half.abs_max is not None
+
+
 @pytest.mark.parametrize(
     ("dtype", "size"),
     [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from leadline.records import Anomaly, Direction, NonFiniteCause, Op, Stats, Trace, Value
+from leadline.records import Anomaly, Direction, GradientStats, NonFiniteCause, Op, Stats, Trace, Value
 
 LOGARITHMS = frozenset({"log", "log2", "log10", "log1p"})
 # By op that is undefined or infinite at zero, the position of the input that must not be zero.
@@ -201,7 +201,7 @@ def _source(trace: Trace, value: Value, op: Op | None) -> str:
     return next((name for name in op.params if name in non_finite), "")
 
 
-def _is_non_finite(stats: Stats | None) -> bool:
+def _is_non_finite(stats: Stats | GradientStats | None) -> bool:
     return stats is not None and stats.non_finite > 0
 
 

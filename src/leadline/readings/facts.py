@@ -19,6 +19,7 @@ from leadline.readings.weights import OpPlaces, find_places, read_clones, read_w
 from leadline.records import (
     Attention,
     DepthBlock,
+    GradientStats,
     Head,
     InputSignal,
     ModelFacts,
@@ -212,8 +213,10 @@ def _backward_peak(value: Value) -> float:
     return _finite_max(value.backward)
 
 
-def _finite_max(stats: Stats | None) -> float:
-    return stats.abs_max if stats is not None and math.isfinite(stats.abs_max) else 0.0
+def _finite_max(stats: Stats | GradientStats | None) -> float:
+    """The largest magnitude; 0 where it was not measured, which is far from the limits of the dtype."""
+    peak = None if stats is None else stats.abs_max
+    return peak if peak is not None and math.isfinite(peak) else 0.0
 
 
 def _mask_values(trace: Trace) -> set[int]:

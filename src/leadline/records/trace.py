@@ -44,6 +44,22 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return math.sqrt(self.ms) if self.ms >= 0 else math.nan
 
 
+class GradientStats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Statistics over all elements of the gradient of one tensor."""
+
+    count: int
+    ms: float
+    """Mean square."""
+    non_finite: int
+    abs_max: float | None = None
+    """The largest magnitude; None where it was not asked for, because the mean square shows that it is far from the
+    limits of the dtype. It is always measured in half precision."""
+
+    @property
+    def rms(self) -> float:
+        return math.sqrt(self.ms) if self.ms >= 0 else math.nan
+
+
 class Units(msgspec.Struct, frozen=True, kw_only=True):
     """Units (features or channels) of an activation, each over the whole batch."""
 
@@ -108,7 +124,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: SourceKind | None = None
     name: str = ""
     forward: Stats | None = None
-    backward: Stats | None = None
+    backward: GradientStats | None = None
     units: Units | None = None
     common_ms: float | None = None
     """Mean square, over units, of each unit's mean over samples and positions.

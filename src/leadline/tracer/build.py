@@ -15,7 +15,20 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from leadline.ops.table import Role, resolve_kind
-from leadline.records import Attended, Gap, Mixing, Module, Op, Parameter, Source, Stats, Trace, Units, Value
+from leadline.records import (
+    Attended,
+    Gap,
+    GradientStats,
+    Mixing,
+    Module,
+    Op,
+    Parameter,
+    Source,
+    Stats,
+    Trace,
+    Units,
+    Value,
+)
 from leadline.tracer import stats
 from leadline.tracer.attention import fetch_attention
 from leadline.tracer.mixing import fetch_mixings
@@ -165,7 +178,7 @@ def _values(
     entries: Sequence[ValueEntry], ops: Sequence[RecordedOp], known: stats.Known
 ) -> tuple[Value, ...]:
     forward = _fetch_present([entry.forward for entry in entries], stats.fetch_stats, known)
-    backward = _fetch_present([entry.backward for entry in entries], stats.fetch_stats, known)
+    backward = _fetch_present([entry.backward for entry in entries], stats.fetch_gradients, known)
     units = _fetch_present([entry.units for entry in entries], stats.fetch_units, known)
     shared_means = [_known_number(entry.shared_mean, known) for entry in entries]
     attended = _fetch_present([entry.attended for entry in entries], fetch_attention, known)
@@ -206,7 +219,7 @@ def _value(  # noqa: PLR0913  (one argument for each thing that is measured)
     number: int,
     entry: ValueEntry,
     forward: Stats | None,
-    backward: Stats | None,
+    backward: GradientStats | None,
     units: Units | None,
     shared_mean: float | None,
     attended: Attended | None,

@@ -23,6 +23,12 @@ from leadline.tracer.values import tensors_in
 # Modules of Python functions that consist of torch calls, which are recorded one by one.
 _COMPOSITE_MODULES = ("torch.nn.functional", "torch.functional")
 _CHANNELS_FIRST = ("conv", "batch_norm", "group_norm", "instance_norm", "pool")
+# Methods that read no element and return numbers or flags. Models ask for the shape before nearly every op.
+_SHAPE_READERS = frozenset(
+    f"torch.Tensor.{name}"
+    for name in ("dim", "size", "stride", "numel", "nelement", "ndimension", "element_size", "storage_offset",
+                 "is_floating_point", "is_complex", "is_contiguous", "is_signed")
+)  # fmt: skip
 # Heuristic: a longer list is data (a list of indices), not the way in which an op is called.
 MAX_LIST_ITEMS = 64
 NOT_JSON = "?"
@@ -64,6 +70,8 @@ def _new_plan(func: Any) -> OpPlan | None:
         spelling = func.__self__.__name__
         if find_op(spelling) is None:
             return None
+    if resolve_name(func) in _SHAPE_READERS:
+        return None
     name = canonical_name(spelling)
     row = find_op(name)
     is_composite = row is None and getattr(func, "__module__", None) in _COMPOSITE_MODULES

@@ -13,7 +13,6 @@ from torch.autograd.graph import Node
 from leadline.tracer import stats
 from leadline.tracer.mixing import stream_spread
 from leadline.tracer.stats import RawStats
-from leadline.tracer.stats_queue import StatsQueue
 from leadline.tracer.values import ValueEntry, ValueTable
 
 CHECKPOINT_NODE = "CheckpointFunctionBackward"
@@ -38,11 +37,10 @@ class Gradients:
     the value, before any later in-place change of it.
     """
 
-    def __init__(self, table: ValueTable, queue: StatsQueue, run_safely: Callable[..., Any]) -> None:
+    def __init__(self, table: ValueTable, run_safely: Callable[..., Any]) -> None:
         self.regions: dict[int, CheckpointRegion] = {}
         self.is_listening = False
         self._table = table
-        self._queue = queue
         self._run_safely = run_safely
         self._value_by_node: dict[int, int] = {}
 
@@ -74,9 +72,7 @@ class Gradients:
         node.register_prehook(measure_gradient)
 
     def _measure(self, grad: Tensor, entry: ValueEntry) -> None:
-        with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
-            if not self._queue.add(grad, entry, is_gradient=True) and not stats.unobservable(grad):
-                entry.backward, _ = stats.attempt(stats.measure, grad)
+        entry.backward = _measure(grad)
 
     def find_dependencies(self, tensor: Tensor, read: Callable[[Tensor], int]) -> list[int]:
         """Return the known values that, according to autograd, this tensor was computed from; `read` gives leaves."""
@@ -127,7 +123,7 @@ class Gradients:
 
 def _measure(grad: Tensor) -> RawStats | None:
     with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
-        return None if stats.unobservable(grad) else stats.attempt(stats.measure, grad)[0]
+        return None if stats.unobservable(grad) else stats.attempt(stats.measure_gradient, grad)[0]
 
 
 def _measure_spread(grad: Tensor, axis: int) -> Tensor | None:

@@ -135,7 +135,7 @@ class Recorder(TorchFunctionMode):
         self.calls = CallStack(model_index)
         self.barrier = ErrorBarrier(on_error)
         self.queue = StatsQueue()
-        self.gradients = Gradients(self.table, self.queue, self.barrier.run)
+        self.gradients = Gradients(self.table, self.barrier.run)
         self.exits: list[GraphExit] = []
         """Calls that made Python numbers or NumPy arrays of tensors."""
         self.unregistered: list[Tensor] = []
@@ -392,9 +392,7 @@ class Recorder(TorchFunctionMode):
         units = self._unit_kind(plan, entry)
         dims = len(entry.shape)
         is_last = dims > 1 and entry.unit_dim in (-1, dims - 1)
-        self._observe(tensor, entry, units if is_last else None, can_wait=units is None or is_last)
-        if units is not None and entry.forward is not None:
-            _measure_units(units, tensor, entry)
+        self._observe(tensor, entry, units, can_wait=units is None or is_last)
         return entry
 
     def _unit_kind(self, plan: OpPlan, entry: ValueEntry) -> UnitKind | None:
@@ -414,12 +412,14 @@ class Recorder(TorchFunctionMode):
     def _observe(
         self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None, *, can_wait: bool = True
     ) -> ValueEntry:
-        """Measure a value, or queue it together with its `units` if it `can_wait`."""
-        if can_wait and not self.unmeasured and self.queue.add(tensor, entry, units=units):
+        """Measure a value and its `units`, or queue it if it `can_wait`."""
+        if can_wait and not self.unmeasured and self.queue.add(tensor, entry, units):
             entry.is_queued = True
         elif tensor.is_floating_point() or tensor.is_complex():
             entry.unobserved = self.unmeasured or stats.unobservable(tensor)
-            if not entry.unobserved:
+            if not entry.unobserved and units is not None:
+                _measure_with_units(units, tensor, entry)
+            elif not entry.unobserved:
                 entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor)
             elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
@@ -435,13 +435,14 @@ class Recorder(TorchFunctionMode):
         return first.unit_dim if first is not None and len(first.shape) == len(entry.shape) else -1
 
 
-def _measure_units(units: UnitKind, tensor: Tensor, entry: ValueEntry) -> None:
+def _measure_with_units(units: UnitKind, tensor: Tensor, entry: ValueEntry) -> None:
     sums, _ = stats.attempt(stats.sum_units, tensor, entry.unit_dim)
+    entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor, sums)
     if sums is None or entry.forward is None:
         return
     if units.is_activation:
         entry.units, _ = stats.attempt(
-            stats.measure_units, tensor, entry.unit_dim, units.bounds, entry.forward, sums
+            stats.measure_units, tensor, entry.unit_dim, units.bounds, entry.forward.low, sums
         )
     entry.shared_mean, _ = stats.attempt(stats.measure_shared_mean, sums, tensor.numel())
 

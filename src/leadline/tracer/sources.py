@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import sysconfig
+import weakref
 from collections.abc import Callable
 from functools import cache, lru_cache
 from pathlib import Path
@@ -107,6 +108,16 @@ def _own_path(file: str, root: Path) -> str | None:
 
 
 def _line(thing: Callable[..., Any] | ModuleType) -> int:
+    """Return the line at which a class, function or module begins. Python parses the whole file to find a class."""
+    if thing not in _LINES:
+        _LINES[thing] = _find_line(thing)
+    return _LINES[thing]
+
+
+_LINES: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+
+def _find_line(thing: Callable[..., Any] | ModuleType) -> int:
     try:
         return inspect.findsource(thing)[1] + 1
     except (OSError, TypeError, SyntaxError, ValueError):  # made by exec, or the file has changed since

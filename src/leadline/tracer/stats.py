@@ -14,7 +14,7 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 import torch
 from torch import Tensor
 
-from leadline.records import Stats, Units
+from leadline.records import GradientStats, Stats, Units
 
 # Derived: for magnitudes in this range, sums of up to 1e8 squares stay within float32's range of 1e-38 to 3e38.
 SAFE_PEAK = (1e-15, 1e15)
@@ -94,24 +94,23 @@ def attempt(
         return None, f"{type(x).__name__} cannot be measured ({type(error).__name__}: {reason})"
 
 
-def measure(x: Tensor) -> RawStats:
-    """Measure all statistics of a floating-point or complex tensor."""
+def measure(x: Tensor, sums: Tensor | None = None) -> RawStats:
+    """Measure all statistics of a floating-point or complex tensor; `sums` are its `sum_units`, if known."""
     x, missing = _dense(x.detach())
-    raw = measure_now(x) if x.device.type == "cpu" else measure_deferred(x)
+    raw = measure_now(x, sums) if x.device.type == "cpu" else measure_deferred(x, sums)
     return raw._replace(size=raw.size + missing) if missing else raw
 
 
-def measure_now(x: Tensor) -> RawStats:
-    """Measure on the CPU with `aminmax`, `sum`, and one dot product each for the squares and for the nonzero elements.
+def measure_now(x: Tensor, sums: Tensor | None = None) -> RawStats:
+    """Measure on the CPU with extremes, `sum`, and one dot product each for the squares and for the nonzero elements.
 
-    Each of these calls is the fastest of several equivalent ones.
+    Each of these calls is the fastest of several equivalent ones. `sums` are the `sum_units`, if they are known.
     """
     count = x.numel()
     if count == 0:
         return RawStats(0, 1.0, math.nan, math.nan, math.nan, math.nan, 0.0, 0.0)
     flat = _flat(x)
-    bounds = torch.aminmax(flat)
-    low, high = bounds[0].item(), bounds[1].item()
+    low, high = torch.amin(flat).item(), torch.amax(flat).item()
     if not (math.isfinite(low) and math.isfinite(high)):
         non_finite = torch.count_nonzero(x - x).item()
         total, norm = x.sum().item(), torch.linalg.vector_norm(x).item()
@@ -121,10 +120,12 @@ def measure_now(x: Tensor) -> RawStats:
         return RawStats(count, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     scale = 1.0 if SAFE_PEAK[0] < peak < SAFE_PEAK[1] else peak
     has_zeros = low <= 0 <= high
-    total = squares = nonzero = 0.0
+    is_summed = sums is not None and scale == 1.0
+    total = sums.sum().item() if sums is not None and is_summed else 0.0
+    squares = nonzero = 0.0
     for part in _parts(flat):
         scaled = part if scale == 1.0 else part / scale
-        total += scaled.sum().item()
+        total += 0.0 if is_summed else scaled.sum().item()
         squares += torch.dot(scaled, scaled).item()
         if has_zeros:  # `count_nonzero` branches on each element: 0.8 GB/s on the output of a ReLU
             signs = torch.sign(part)
@@ -149,7 +150,7 @@ def _parts(flat: Tensor) -> Sequence[Tensor]:
     return (flat,) if flat.numel() <= MAX_DOT_SIZE else torch.split(flat, MAX_DOT_SIZE)
 
 
-def measure_deferred(x: Tensor) -> RawStats:
+def measure_deferred(x: Tensor, sums: Tensor | None = None) -> RawStats:
     """Measure on an accelerator: compute the same sums without fetching any of them."""
     count = x.numel()
     if count == 0:
@@ -161,7 +162,7 @@ def measure_deferred(x: Tensor) -> RawStats:
     return RawStats(
         count,
         scale,
-        scaled.sum(),
+        scaled.sum() if sums is None else (sums / scale).sum(),
         torch.linalg.vector_norm(scaled),
         low,
         high,
@@ -172,13 +173,31 @@ def measure_deferred(x: Tensor) -> RawStats:
 
 def measure_norm(x: Tensor) -> RawStats:
     """Measure mean, norm and non-finite elements only: all that a parameter needs, at a third of the cost."""
-    if x.device.type == "cpu" and x.layout is torch.strided and x.dtype is torch.float32:
-        parts = _parts(_flat(x.detach()))
-        norm = math.sqrt(sum(torch.dot(part, part).item() for part in parts))
-        if SAFE_PEAK[0] < norm < SAFE_PEAK[1]:
-            total = sum(part.sum().item() for part in parts)
-            return RawStats(x.numel(), 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
-    return measure(x)
+    norm = _safe_norm(x)
+    if norm is None:
+        return measure(x)
+    total = sum(part.sum().item() for part in _parts(_flat(x.detach())))
+    return RawStats(x.numel(), 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
+
+
+def measure_gradient(x: Tensor) -> RawStats:
+    """Measure norm and non-finite elements only, where the norm shows that no element is near the dtype's limits."""
+    norm = _safe_norm(x)
+    if norm is None:
+        return measure(x)
+    return RawStats(x.numel(), 1.0, math.nan, norm, math.nan, math.nan, math.nan, 0.0)
+
+
+def _safe_norm(x: Tensor) -> float | None:
+    """Return the norm of float32 numbers on the CPU; None if their squares may leave the range of float32."""
+    if not (x.is_cpu and x.layout is torch.strided and x.dtype is torch.float32):
+        return None
+    flat = _flat(x.detach())
+    if flat.numel() <= MAX_DOT_SIZE:
+        norm = math.sqrt(torch.dot(flat, flat).item())
+    else:
+        norm = math.sqrt(sum(torch.dot(part, part).item() for part in _parts(flat)))
+    return norm if SAFE_PEAK[0] < norm < SAFE_PEAK[1] else None
 
 
 def sum_units(y: Tensor, unit_dim: int) -> Tensor:
@@ -191,21 +210,22 @@ def sum_units(y: Tensor, unit_dim: int) -> Tensor:
 
 
 def measure_units(
-    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, raw: RawStats, sums: Tensor
+    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, low: Number, sums: Tensor
 ) -> RawUnits:
     """Count units (slices along `unit_dim`) that are dead or saturated over all samples and positions.
 
-    `raw` and `sums` are the statistics of `y` and its `sum_units`. If there are no zeros, no unit is dead. If nothing
-    is negative, as after a ReLU, a unit is dead if its sum is zero.
+    `low` is the smallest element of `y`, and `sums` are its `sum_units`. A unit whose sum is not zero is alive. If
+    nothing is negative, as after a ReLU, all others are dead.
     """
     units = y.shape[unit_dim]
-    alive: Number = units
-    if _is_known(raw.nonzero, raw.size) and bounds is None:
+    alive = _count(sums)
+    is_counted = _is_known(low, 0.0) or _is_known(alive, units)
+    if bounds is None and is_counted:
         return RawUnits(units, alive, None)
     y, _ = _dense(y.detach())
     others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
-    if not _is_known(raw.nonzero, raw.size):
-        alive = _count(sums if _is_known(raw.low, 0.0) else y.abs().amax(others))
+    if not is_counted:
+        alive = _count(y.abs().amax(others))
     if bounds is None:
         return RawUnits(units, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
@@ -293,6 +313,15 @@ def fetch_stats(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[
     ]
 
 
+def fetch_gradients(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[GradientStats]:
+    """Fetch sums of gradients that are still on a device, in one transfer per device, and return their statistics."""
+    rows = iter(fetch_rows([raw[1:] for raw in raws if is_deferred(raw)], known))
+    return [
+        _gradient_stats(raw.size, next(rows) if is_deferred(raw) else cast(Sequence[float], raw[1:]))
+        for raw in raws
+    ]
+
+
 def is_deferred(raw: RawStats) -> bool:
     """Whether the sums are still on a device: all of them are, or none is."""
     return type(raw.norm) is not float
@@ -372,6 +401,20 @@ def _stats(count: int, row: Sequence[float]) -> Stats:
         abs_max=math.nan if math.isnan(high) else max(-low, high),
         zero_share=1 - nonzero / count,
         non_finite=int(non_finite),
+    )
+
+
+def _gradient_stats(count: int, row: Sequence[float]) -> GradientStats:
+    scale, _, norm, low, high, _, non_finite = row
+    if count == 0:
+        return GradientStats(count=0, ms=math.nan, non_finite=0)
+    length = norm * scale
+    peak = math.nan if math.isnan(high) else max(-low, high)
+    return GradientStats(
+        count=count,
+        ms=length * length / count,
+        non_finite=int(non_finite),
+        abs_max=None if math.isnan(peak) and non_finite == 0 else peak,
     )
 
 

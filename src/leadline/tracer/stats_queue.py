@@ -35,20 +35,21 @@ class UnitKind(NamedTuple):
     """Limits of a bounded activation."""
 
 
-_Waiting = tuple[ValueEntry, bool, UnitKind | None]
-"""An entry, whether its gradient was copied or its value, and what to measure of its units."""
+_Waiting = tuple[ValueEntry, UnitKind | None]
+"""An entry, and what to measure of its units."""
 
 
 class StatsQueue:
-    """Tensors of one pass that wait to be measured; the results are written into their entries."""
+    """Values of one pass that wait to be measured; the results are written into their entries.
+
+    Gradients do not wait: a copy takes as long as the one reduction that measures them.
+    """
 
     def __init__(self) -> None:
         self._batches: dict[tuple[torch.Size, bool], _Batch] = {}
         self._reserved_size = 0
 
-    def add(
-        self, tensor: Tensor, entry: ValueEntry, *, is_gradient: bool = False, units: UnitKind | None = None
-    ) -> bool:
+    def add(self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None) -> bool:
         """Copy a tensor and measure it later; False if it is not one of those that can wait.
 
         `units` says what to measure of its units, which are slices along its last axis.
@@ -64,7 +65,7 @@ class StatsQueue:
                 self.measure()
             batch = self._batches[key] = _Batch(tensor, has_units=units is not None)
             self._reserved_size += batch.reserved_size
-        batch.add(tensor, (entry, is_gradient, units))
+        batch.add(tensor, (entry, units))
         return True
 
     def measure(self) -> None:
@@ -113,54 +114,45 @@ class _Batch:
             return
         waiting, self._waiting = self._waiting, []
         flat = self._memory[:count].view(count, self._size)
-        for (entry, is_gradient, _), row, raw in zip(waiting, flat, _measure_rows(flat), strict=True):
-            measured = stats.measure_now(row) if raw is None else raw
-            if is_gradient:
-                entry.backward = measured
-            else:
-                entry.forward, entry.is_queued = measured, False
-        if self._units:
-            _measure_units(waiting, flat.view(count, -1, self._units))
+        values = flat.view(count, -1, self._units) if self._units else None
+        sums = flat if values is None else values.sum(1)
+        columns = (flat.amin(1), flat.amax(1), torch.linalg.vector_norm(flat, dim=1), sums.sum(1))
+        measured = torch.stack(columns, 1).tolist()
+        exact = {
+            index: stats.measure_now(flat[index])
+            for index, (low, high, *_) in enumerate(measured)
+            if not _is_safe(low, high)
+        }
+        if values is not None:
+            _measure_units(waiting, values, sums, [low for low, *_ in measured])
+        # Signs take the place of the values: new memory for them would cost more than everything else.
+        sign_norms = torch.linalg.vector_norm(flat.sign_(), dim=1).tolist()
+        rows = zip(waiting, measured, sign_norms, strict=True)
+        for index, ((entry, _), (low, high, norm, total), sign_norm) in enumerate(rows):
+            nonzero = float(round(sign_norm**2)) if index not in exact else 0.0
+            raw = RawStats(self._size, 1.0, total, norm, low, high, nonzero, 0.0)
+            entry.forward, entry.is_queued = exact.get(index, raw), False
 
 
-def _measure_rows(flat: Tensor) -> list[RawStats | None]:
-    """Measure each row; None for those whose squares may leave the range of float32, or that are not finite."""
-    size = flat.shape[1]
-    columns = (
-        flat.amin(1),
-        flat.amax(1),
-        flat.sum(1),
-        torch.linalg.vector_norm(flat, dim=1),
-        torch.linalg.vector_norm(torch.sign(flat), dim=1),
-    )
-    rows: list[RawStats | None] = []
-    for low, high, total, norm, sign_norm in torch.stack(columns, 1).tolist():
-        peak = max(-low, high)
-        if peak == 0:
-            rows.append(RawStats(size, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0))
-        elif stats.SAFE_PEAK[0] < peak < stats.SAFE_PEAK[1] and math.isfinite(low + high):
-            rows.append(RawStats(size, 1.0, total, norm, low, high, float(round(sign_norm**2)), 0.0))
-        else:
-            rows.append(None)
-    return rows
+def _is_safe(low: float, high: float) -> bool:
+    """Whether all numbers between these bounds are finite, and their squares within the range of float32."""
+    peak = max(-low, high)
+    return math.isfinite(low + high) and (peak == 0 or stats.SAFE_PEAK[0] < peak < stats.SAFE_PEAK[1])
 
 
-def _measure_units(waiting: list[_Waiting], values: Tensor) -> None:
-    """Measure the units of values of the shape (value, sample or position, unit)."""
+def _measure_units(waiting: list[_Waiting], values: Tensor, sums: Tensor, lows: list[float]) -> None:
+    """Measure the units of values of the shape (value, sample or position, unit); `sums` are over the second axis."""
     samples, units = values.shape[1:]
-    sums = values.sum(1)
-    shared_means = (sums / samples).square().mean(1).tolist()
-    alive = (sums != 0).sum(1).tolist()
-    for index, (entry, _, kind) in enumerate(waiting):
-        entry.shared_mean = shared_means[index]
-        if kind is None or not kind.is_activation or entry.forward is None:
+    norms = torch.linalg.vector_norm(sums, dim=1).tolist()
+    alive = (sums != 0).sum(1).tolist() if any(kind and kind.is_activation for _, kind in waiting) else []
+    for index, (entry, kind) in enumerate(waiting):
+        entry.shared_mean = (norms[index] / samples) ** 2 / units
+        if kind is None or not kind.is_activation:
             continue
-        if kind.bounds is None and entry.forward.nonzero == entry.forward.size:
-            entry.units = RawUnits(units, units, None)
-        elif kind.bounds is None and entry.forward.low == 0:
+        if kind.bounds is None and (alive[index] == units or lows[index] == 0):
             entry.units = RawUnits(units, alive[index], None)
         else:
-            entry.units = stats.measure_units(values[index], -1, kind.bounds, entry.forward, sums[index])
+            entry.units = stats.measure_units(values[index], -1, kind.bounds, lows[index], sums[index])
 
 
 # Parameters and their gradients, which are there all at once.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from leadline.records import Op, Stats, Trace, Value
+from leadline.records import GradientStats, Op, Stats, Trace, Value
 from leadline.report.page import (
     Chart,
     Charts,
@@ -66,7 +66,7 @@ def _body(trace: Trace) -> tuple[Element, ...]:
     return (Charts(items=charts), Steps(items=steps), Gaps(items=trace.gaps))
 
 
-def _chart(title: str, rows: Sequence[Stats | None]) -> Chart:
+def _chart(title: str, rows: Sequence[Stats | GradientStats | None]) -> Chart:
     values = [None if each is None else each.ms for each in rows]
     series = Series(values=values, label="mean square", sparse=True)
     return Chart(title=title, unit="mean square of each op's output", series=(series,), prominent=True)
@@ -77,13 +77,13 @@ def _first_non_finite(trace: Trace, direction: str) -> str:
     ops: Iterable[Op] = trace.ops if direction == "forward" else reversed(trace.ops)
     for op in ops:
         for value in (trace.values[each] for each in op.outputs):
-            stats: Stats | None = getattr(value, direction)
+            stats: Stats | GradientStats | None = getattr(value, direction)
             if stats is not None and stats.non_finite:
                 return _words(op, value, stats, direction)
     return ""
 
 
-def _words(op: Op, value: Value, stats: Stats, direction: str) -> str:
+def _words(op: Op, value: Value, stats: Stats | GradientStats, direction: str) -> str:
     what = "value" if direction == "forward" else "gradient"
     where = layer_label(op.module) if op.module else "the model itself"
     line = f" ({op.source.file}:{op.source.line})" if op.source is not None else ""
