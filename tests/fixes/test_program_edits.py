@@ -6,12 +6,16 @@ import ast
 from textwrap import dedent
 
 import pytest
+import torch
 from msgspec.structs import replace
+from torch import nn
 
+import leadline
 from leadline.fixes._engine.program_edits import PROGRAM_EDITS, ProgramSource, find_program_edits
 from leadline.fixes._engine.source_edits import apply_source_edits
 from leadline.fixes._engine.source_files import SourceFile
 from leadline.records import Dependence, GraphCut, InputUse, Optimizer, Question, Source
+from leadline.records.codec import Unsaved
 from tests.support import reports as samples
 
 LOOP = """\
@@ -276,6 +280,52 @@ def test_a_number_that_inputs_are_multiplied_by_is_deleted_in_the_training_loop(
     two = LOOP.replace("model(inputs)", "model(inputs * 2000, other(labels / 3))")
     assert changed(two, "F109") is None
     assert changed(LOOP, "F109") is None
+
+
+SQUASHED = LOOP.replace(
+    "-nn.functional.cross_entropy(model(inputs)", "nn.functional.cross_entropy(model(inputs).softmax(1)"
+)
+
+
+def squashed_source(text, squash, line=None):
+    """A program whose loss reads what `squash` makes of the outputs; `line` is that of the call, where it is known."""
+    loss = eval(
+        f"lambda outputs, labels: nn.functional.cross_entropy({squash}, labels)", {"nn": nn, "torch": torch}
+    )
+    model = nn.Linear(4, 2)
+    report = leadline.check(model, torch.randn(8, 4), torch.arange(8) % 2, loss, rehearse=False)
+    assert [each.code for each in report.findings if each.code == "I309"]
+    if line is not None:
+        place = Source(file="train.py", line=line)
+        ops = [replace(op, source=place) if op.name == "softmax" else op for op in report.trace.ops]
+        report = replace(report, unsaved_trace=Unsaved(replace(report.trace, ops=tuple(ops))))
+    source = source_of(text, "I309", severity="warning")
+    return ProgramSource(file=source.file, report=report, lines=source.lines)
+
+
+def unsquashed(source):
+    edits = [edit.change.new for edit in find_program_edits(source) if edit.finding.code == "I309"]
+    return [each.strip() for each in edits]
+
+
+def test_a_softmax_before_the_loss_is_deleted_in_the_training_loop():
+    expected = ["loss = nn.functional.cross_entropy(model(inputs), labels)"]
+    assert unsquashed(squashed_source(SQUASHED, "outputs.softmax(1)")) == expected
+    text = SQUASHED.replace("model(inputs).softmax(1)", "torch.softmax(model(inputs), dim=1)")
+    assert unsquashed(squashed_source(text, "torch.softmax(outputs, dim=1)")) == expected
+    elsewhere = "def predict(inputs):\n    return model(inputs).softmax(1)\n\n\n" + SQUASHED
+    assert unsquashed(squashed_source(elsewhere, "outputs.softmax(1)")) == expected
+
+
+def test_a_softmax_is_left_to_the_author_where_two_can_be_meant():
+    text = SQUASHED + "    shown = model(inputs).softmax(1)\n"
+    assert unsquashed(squashed_source(text, "outputs.softmax(1)")) == []
+
+
+def test_a_softmax_whose_line_is_known_is_deleted_there():
+    text = SQUASHED + "    shown = model(inputs).softmax(1)\n"
+    known = squashed_source(text, "outputs.softmax(1)", line=7)
+    assert unsquashed(known) == ["loss = nn.functional.cross_entropy(model(inputs), labels)"]
 
 
 def test_a_finding_without_a_line_of_the_program_changes_nothing():

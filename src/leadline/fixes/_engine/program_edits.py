@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from leadline.fixes._engine.source_edits import whole_model_edits
+from leadline.fixes._engine.source_edits import deleted_calls, whole_model_edits
 from leadline.fixes._engine.source_files import (
     SourceFile,
     called_name,
@@ -374,6 +374,43 @@ def _unscaled_inputs(source: ProgramSource) -> Iterator[SourceEdit]:
             yield file.replaced(*span(file, argument), file.segment(argument.left), says)
 
 
+# I309: probabilities where the loss expects logits.
+
+
+def _raw_logits(source: ProgramSource) -> Iterator[SourceEdit]:
+    """The softmax, sigmoid or other activation before the loss, deleted where it is called.
+
+    What a program computes outside its model is replayed without its lines. Then the only such call in the loop, or in
+    the function, around the loss is meant.
+    """
+    file, line = source.file, source.line_of("the loss")
+    facts, trace = source.report.profile.facts, source.report.trace
+    behind = facts.head.behind if facts is not None and facts.head is not None else ""
+    op = (
+        next((each for each in reversed(trace.ops) if each.name == behind), None)
+        if trace is not None
+        else None
+    )
+    if op is None:
+        return
+    if op.source is not None:
+        line = op.source.line if op.source.file == file.name else None
+        lines = None if line is None else range(line, line + 1)
+    else:
+        lines = None if line is None else _lines_around(file, line)
+    if lines is not None:
+        yield from deleted_calls(file, op, behind, lines)
+
+
+def _lines_around(file: SourceFile, line: int) -> range:
+    """The lines of the innermost loop around a line, or else of the function, or of the file."""
+    loops = [node for node in _loops(file.tree) if _is_around(node, line)]
+    node = max(loops, key=lambda each: each.lineno) if loops else _scope(file.tree, line)
+    if isinstance(node, ast.For | ast.FunctionDef | ast.AsyncFunctionDef):
+        return range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    return range(1, len(file.text.splitlines()) + 1)
+
+
 PROGRAM_EDITS: dict[str, Callable[[ProgramSource], Iterator[SourceEdit]]] = {
     "B203": _deleted_cuts,
     "D901": _batch_first,
@@ -381,6 +418,7 @@ PROGRAM_EDITS: dict[str, Callable[[ProgramSource], Iterator[SourceEdit]]] = {
     "D911": _shuffled_orders,
     "D914": _whole_models,
     "F109": _unscaled_inputs,
+    "I309": _raw_logits,
     "T816": _cleared_gradients,
 }
 """By the code of a finding, the changes that it can mean."""

@@ -95,17 +95,20 @@ def _deleted_calls(context: FixContext, op: Op, name: str) -> Iterator[SourceEdi
     """Deletions of the call of that name in the line that made the op."""
     root = repository_root()
     file = None if op.source is None else read_source(root / op.source.file, root)
-    if file is None or op.source is None:
-        return
+    if file is not None and op.source is not None:
+        yield from deleted_calls(file, op, name, range(op.source.line, op.source.line + 1))
+
+
+def deleted_calls(file: SourceFile, op: Op, name: str, lines: range) -> Iterator[SourceEdit]:
+    """Deletions of calls of that name around one of these lines, of which one made the op."""
     is_method = op.callable.startswith("torch.Tensor.") and op.name == name
     for call in calls_in(file.tree):
-        line = op.source.line
-        if called_name(call) != name or not call.lineno <= line <= (call.end_lineno or call.lineno):
+        last = call.end_lineno or call.lineno
+        if called_name(call) != name or last < lines.start or call.lineno >= lines.stop:
             continue
         kept = _input_of(call, is_method=is_method)
         if kept is not None:
-            start = file.offset(call.lineno, call.col_offset)
-            end = file.offset(call.end_lineno or call.lineno, call.end_col_offset or 0)
+            start, end = span(file, call)
             yield file.replaced(start, end, file.segment(kept), f"Delete the {name} in {{place}}")
 
 
