@@ -14,6 +14,7 @@ from leadline import nn as blocks
 from leadline.case import Case
 
 VOCABULARY = 61
+MASK = 2
 SOUND = (  # all rows but "none" and "post", which are not for depth, and those that need a data-dependent first pass
     "pre", "deepnorm", "deepnorm-adam", "residual-sqrt", "residual-linear", "keel", "peri", "sandwich", "res-post",
     "layernorm-scaling", "gpt2-init", "layerscale", "rezero", "skipinit", "t-fixup", "magneto", "mix", "b2t",
@@ -65,7 +66,7 @@ def hugging_face() -> Iterator[tuple[str, Callable[[Any], Case]]]:
     )
     yield (
         "bert",
-        lambda t: _language(
+        lambda t: _masked_language(
             t.BertForMaskedLM, t.BertConfig(vocab_size=VOCABULARY, max_position_embeddings=32, **SIZE)
         ),
     )
@@ -89,13 +90,13 @@ def hugging_face() -> Iterator[tuple[str, Callable[[Any], Case]]]:
     )
     yield (
         "roberta",
-        lambda t: _language(
+        lambda t: _masked_language(
             t.RobertaForMaskedLM, t.RobertaConfig(vocab_size=VOCABULARY, max_position_embeddings=40, **SIZE)
         ),
     )
     yield (
         "albert",
-        lambda t: _language(
+        lambda t: _masked_language(
             t.AlbertForMaskedLM,
             t.AlbertConfig(vocab_size=VOCABULARY, embedding_size=32, max_position_embeddings=32, **SIZE),
         ),
@@ -109,7 +110,7 @@ def hugging_face() -> Iterator[tuple[str, Callable[[Any], Case]]]:
     )
     yield (
         "t5",
-        lambda t: _language(
+        lambda t: _translation(
             t.T5ForConditionalGeneration,
             t.T5Config(
                 vocab_size=VOCABULARY,
@@ -148,8 +149,22 @@ def hugging_face() -> Iterator[tuple[str, Callable[[Any], Case]]]:
 
 
 def _language(kind: Any, config: Any) -> Case:
+    """A model that shifts its labels itself."""
     ids = torch.randint(3, VOCABULARY, (4, 16))
     return trained(kind(config), {"input_ids": ids, "labels": ids})
+
+
+def _masked_language(kind: Any, config: Any) -> Case:
+    """A model that sees all tokens but those it is asked for."""
+    ids = torch.randint(3, VOCABULARY, (4, 16))
+    is_hidden = torch.rand(ids.shape) < 0.3
+    inputs, labels = ids.masked_fill(is_hidden, MASK), ids.masked_fill(~is_hidden, -100)
+    return trained(kind(config), {"input_ids": inputs, "labels": labels})
+
+
+def _translation(kind: Any, config: Any) -> Case:
+    ids, labels = torch.randint(3, VOCABULARY, (2, 4, 16))
+    return trained(kind(config), {"input_ids": ids, "labels": labels})
 
 
 def _vision(kind: Any, config: Any) -> Case:
