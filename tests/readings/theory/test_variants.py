@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -92,12 +93,31 @@ PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
     "every other row": lambda x: x[::2],
     "chosen rows": lambda x: x[torch.arange(ROWS) % 2 == 0],
     "copies": lambda x: x.relu().repeat(2, 1),
+
+
+def written(index: Any, piece: Callable[[Tensor], Tensor], *shape: int) -> Callable[[Tensor], Tensor]:
+    """Writes a piece of `x` into zeros."""
+
+    def write(x: Tensor) -> Tensor:
+        whole = torch.zeros(*shape)
+        whole[index] = piece(x)
+        return whole
+
+    return write
+
+
     "one row copied into all": lambda x: torch.zeros(ROWS, ROWS * COLUMNS).copy_(x.reshape(-1)),
     "softmax of one row": lambda x: x.reshape(1, -1).softmax(-1),
     "a power of two constants": lambda x: x * torch.pow(x.square().mean(), x.abs().mean()),
     "a constant at other places": lambda x: x * torch.flip(x.square().mean(0), (0,)),
     "the mean of a variance and mean": lambda x: torch.var_mean(x + 1.0, -1)[1],
     "a norm with a bias alone": lambda x: F.layer_norm(x, (COLUMNS,), None, torch.arange(COLUMNS) / 8),
+    "a reflected product": lambda x: x.__rmatmul__(torch.ones(3, ROWS)),
+    "rows of several axes with rows": lambda x: torch.inner(x[:256].reshape(4, 64, COLUMNS), x[256:]),
+    "a sum of operands by name": lambda x: torch.add(input=x, other=x * 2.0),
+    "a difference of operands by name": lambda x: torch.sub(input=x, other=3.0),
+    "a constant function": lambda x: torch.sign(x.abs() + 1.0) * 3.0,
+    "copies of one tensor, stacked": lambda x: torch.stack([x.relu(), x.relu()]).mean(0),
     "padding to the same length": lambda x: F.conv1d(x.reshape(16, COLUMNS, -1), KERNEL, padding="same"),
     "a number scattered by keyword": lambda x: x.scatter(1, FIRST_PLACES, value=2.0),
     "rows up to a tensor": lambda x: x[: torch.tensor(256)],
@@ -123,6 +143,26 @@ CREATED: dict[str, tuple[Callable[[], Tensor], float, float]] = {  # mean and se
     "linspace": (lambda: torch.linspace(-1.0, 1.0, 5), 0.0, 0.5),
     "eye": (lambda: torch.eye(4), 0.25, 0.25),
     "scalar": (lambda: torch.scalar_tensor(3.0), 3.0, 9.0),
+WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "one row": written(0, lambda x: x.reshape(4, -1)[0], 4, 4096),
+    "rows at indices": written(torch.arange(ROWS // 2), lambda x: x[: ROWS // 2], ROWS, COLUMNS),
+    "one column": written((slice(None), 0), lambda x: x[:, 0], ROWS, 4),
+    "the only column": written((slice(None), 0), lambda x: x[:, 0], ROWS, 1),
+    "one token of each sample": written((slice(None), 0), lambda x: x.reshape(64, 8, -1)[:, 0], 64, 8, COLUMNS),
+    "one token for all samples": written((slice(None), 0), lambda x: x.reshape(4, -1)[0], 8, 2, 4096),
+    "the last feature": written((..., -1), lambda x: x.reshape(64, 8, -1)[..., -1], 64, 8, COLUMNS),
+    "a column with a new axis": written((None, slice(None), 0), lambda x: x[None, :, 0], ROWS, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", WRITTEN)
+def test_a_piece_that_is_written_and_its_gradient_are_predicted_within_thirty_percent(title: str):
+    found = compare(WRITTEN[title], torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1)))
+    assert found.refusals == {}
+    for predicted, measured in (found.forward, found.backward):
+        assert math.log(predicted / measured) == pytest.approx(0, abs=math.log(1.3))
+
+
 }
 
 
