@@ -244,8 +244,7 @@ def multiply(call: Call) -> MomentMap:
 
 
 def _known(value: int | None) -> int:
-    if value is None:  # a number is deterministic, and `_constants` handles products of numbers
-        raise UnpredictableError("a product without a tensor")
+    assert value is not None  # a number is deterministic, and `_constants` handles products of numbers
     return value
 
 
