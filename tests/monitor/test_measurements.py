@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 import leadline
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
-from leadline.monitor.norms import Norms, total
+from leadline.monitor.norms import Norms, one_norm, read_one, total
 from leadline.monitor.parameters import build_parameter_table
 from leadline.monitor.step_losses import to_number
 from leadline.monitor.watch import Watch
@@ -306,3 +307,17 @@ def test_a_parameter_that_only_the_optimizer_holds_has_a_name():
     model, alone = nn.Linear(2, 2), nn.Parameter(torch.ones(3))
     table = build_parameter_table(model, [torch.optim.SGD([*model.parameters(), alone], lr=0.1)])
     assert "outside the model, (3,), 2" in table.names
+
+
+@pytest.mark.parametrize("layout", ["sparse", "sparse_csr", "complex"])
+def test_the_norm_of_a_gradient_is_the_same_in_any_layout(layout: str):
+    torch.manual_seed(0)
+    dense = torch.randn(4, 5) * (torch.rand(4, 5) > 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that support of this layout is in beta state
+        tensor = {
+            "sparse": dense.to_sparse,
+            "sparse_csr": dense.to_sparse_csr,
+            "complex": lambda: torch.complex(dense, torch.zeros_like(dense)),
+        }[layout]()
+    assert read_one(one_norm(tensor)) == pytest.approx(dense.norm().item(), rel=CLOSE)
