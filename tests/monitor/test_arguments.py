@@ -165,7 +165,9 @@ def test_what_is_no_real_number_is_refused(value: object):
 
 def test_an_alert_that_was_cleared_but_never_raised_is_left_out():
     def alert(code: str, state: str, step: int) -> Alert:
-        return Alert(code=code, name="", severity="warning", since=step, step=step, message="", action="", state=state)
+        return Alert(
+            code=code, name="", severity="warning", since=step, step=step, message="", action="", state=state
+        )
 
     changes = [alert("T801", "cleared", 1), alert("T802", "raised", 2), alert("T802", "cleared", 5)]
     assert [(each.code, each.state) for each in merge_alerts(changes)] == [("T802", "cleared")]
