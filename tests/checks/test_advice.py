@@ -321,3 +321,28 @@ def unmeasured_logits() -> Profile:
 )
 def test_the_advice_follows_what_is_known_of_the_case(code: str, make: Callable[[], Profile], advice: str):
     assert advice in finding_of(code, make()).action
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"), [(0.9, "Lower the dropout rate from p=0.9"), (0.0, "Raise the learning")]
+)
+def test_a_network_stuck_at_a_constant_is_first_told_of_its_dropout(rate: float, words: str):
+    check = next(each for each in model_checks() if each.name == "stuck-at-constant")
+    (finding,) = check(replace(check.sick, facts=ModelFacts(dropout=rate)))
+    assert finding.action.startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (None, "Raise the learning rate to at least"),
+        (2.0, "which is still safe"),
+        (0.5, "Fix what makes the gradient small"),
+    ],
+)
+def test_a_higher_rate_is_advised_only_as_far_as_it_is_safe(factor: float | None, words: str):
+    check = next(each for each in model_checks() if each.name == "crawling-step")
+    update = check.sick.update
+    safe = None if factor is None else factor * update.lr
+    (finding,) = check(replace(check.sick, update=replace(update, safe_lr=safe)))
+    assert words in finding.action

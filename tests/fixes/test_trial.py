@@ -13,7 +13,7 @@ from torch import nn
 import leadline
 from leadline import Case
 from leadline.errors import InputError
-from leadline.fixes._engine.comparison import compare
+from leadline.fixes._engine.comparison import compare, judge_alone, learns
 from leadline.fixes._engine.trial import (
     MAX_TRIAL_STEPS,
     MIN_TRIAL_STEPS,
@@ -214,3 +214,38 @@ def test_a_repair_says_when_the_budget_was_not_enough():
     diverging = replace(case, optimizer=torch.optim.SGD(case.model.parameters(), lr=1e4))
     notes = leadline.fix(diverging, budget=1e-3).report.notes
     assert any("processor time was not enough" in note for note in notes)
+
+
+FLAT, FALLING = (2.0,) * 40, tuple(2.0 - 0.04 * step for step in range(40))
+
+
+def test_a_training_alone_is_judged_by_its_best_constant_output():
+    assert judge_alone(FALLING, 2.0).lower
+    assert "clearly below" in judge_alone(FALLING, 0.1).why
+    unknown = judge_alone(FALLING, None)
+    assert not unknown.lower
+    assert "no constant output" in unknown.why
+
+
+@pytest.mark.parametrize(
+    ("untreated", "treated", "is_lower", "words"),
+    [
+        (FLAT, FALLING, True, "2 without it"),
+        (FLAT, FLAT, False, "does not fall beyond noise"),
+        (FLAT, (*FALLING[:-1], math.nan), False, "diverges after 40 steps"),
+        (FLAT, (*FALLING[:30], 9e3, *FALLING[31:]), False, "the loss is unstable with it"),
+        ((*FLAT[:-1], math.inf), FALLING, True, "without it training diverges"),
+    ],
+)
+def test_a_trial_is_decided_by_how_both_trainings_end(
+    untreated: tuple[float, ...], treated: tuple[float, ...], is_lower: bool, words: str
+):
+    found = compare(Trial(untreated=untreated, treated=treated))
+    assert found.lower == is_lower
+    assert words in found.why
+
+
+def test_losses_that_are_not_finite_are_no_learning():
+    assert learns(FALLING)
+    assert not learns((*FALLING[:20], math.nan, *FALLING[21:]))
+    assert not learns(())

@@ -9,7 +9,13 @@ from torch import nn
 
 import leadline
 from leadline.errors import AlertError, InputError
-from leadline.monitor.arguments import alert_text, drop_escalation_clears, validate_store
+from leadline.monitor.arguments import (
+    alert_text,
+    drop_escalation_clears,
+    merge_alerts,
+    require_number,
+    validate_store,
+)
 from leadline.records.run import Alert
 from tests.support.watched_training import count_hooks, small_training
 
@@ -144,3 +150,32 @@ def test_a_raised_alert_is_logged_with_its_place_and_forecast():
 
 def test_a_cleared_alert_is_logged_as_over():
     assert alert_text(alert(step=9, state="cleared")) == "step 9: T801 spike is over"
+
+
+@pytest.mark.parametrize("value", [1, 2.5, True, torch.tensor(3.0), "4.5"])
+def test_a_real_number_in_any_form_is_a_number(value: object):
+    require_number(value, "loss")
+
+
+@pytest.mark.parametrize("value", [torch.tensor(1j), "much", None, [1.0]])
+def test_what_is_no_real_number_is_refused(value: object):
+    with pytest.raises(InputError, match="loss"):
+        require_number(value, "loss")
+
+
+def test_an_alert_that_was_cleared_but_never_raised_is_left_out():
+    def alert(code: str, state: str, step: int) -> Alert:
+        return Alert(
+            code=code, name="", severity="warning", since=step, step=step, message="", action="", state=state
+        )
+
+    changes = [alert("T801", "cleared", 1), alert("T802", "raised", 2), alert("T802", "cleared", 5)]
+    assert [(each.code, each.state) for each in merge_alerts(changes)] == [("T802", "cleared")]
+
+
+def test_a_watch_says_whether_it_is_open():
+    model, optimizer, _ = small_training()
+    with leadline.watch(model, optimizer) as w:
+        assert repr(w) == "<leadline.Watch at step 0, open, 0 alerts>"
+    assert repr(w) == "<leadline.Watch at step 0, closed, 0 alerts>"
+    assert w.unclipped(2.5) == 2.5

@@ -127,3 +127,8 @@ def test_a_model_whose_blocks_and_parameters_come_and_go_is_watched_to_the_end(t
     assert all(block.startswith(name[: len("blocks.0")]) for name, block in homes.items() if "blocks" in name)
     others = [each for each in w.events if "others now" in each.message]
     assert len(others) <= 6, "as many as new blocks and groups, and not one a pass"
+
+
+def test_labels_in_another_order_are_each_kept_once():
+    assert merge_labels(("a", "b", "c"), ("c", "a", "b")) == ("a", "b", "c")
+    assert sorted(merge_labels(("a", "b"), ("b", "x", "a", "y"))) == ["a", "b", "x", "y"]

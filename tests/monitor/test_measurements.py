@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 import leadline
 from leadline.checks._history import ABSENT, FROZEN, NOT_OPTIMIZED
-from leadline.monitor.norms import Norms, total
+from leadline.monitor.norms import Norms, one_norm, read_one, total
 from leadline.monitor.parameters import build_parameter_table
 from leadline.monitor.sampler import sampling_obstacle
 from leadline.monitor.step_losses import to_number
@@ -336,3 +337,17 @@ def test_a_pass_is_sampled_only_if_its_parameters_are_gathered_whole(axes: tuple
     if "data" in axes:
         fully_shard(model, mesh=mesh["data"])
     assert (sampling_obstacle(model) == "") == is_sampled
+
+
+@pytest.mark.parametrize("layout", ["sparse", "sparse_csr", "complex"])
+def test_the_norm_of_a_gradient_is_the_same_in_any_layout(layout: str):
+    torch.manual_seed(0)
+    dense = torch.randn(4, 5) * (torch.rand(4, 5) > 0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that support of this layout is in beta state
+        tensor = {
+            "sparse": dense.to_sparse,
+            "sparse_csr": dense.to_sparse_csr,
+            "complex": lambda: torch.complex(dense, torch.zeros_like(dense)),
+        }[layout]()
+    assert read_one(one_norm(tensor)) == pytest.approx(dense.norm().item(), rel=CLOSE)

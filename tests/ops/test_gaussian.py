@@ -111,3 +111,14 @@ def test_the_two_rules_agree_on_smooth_activations():
 def test_the_closed_form_of_gelu_agrees_with_the_coarse_rule():
     closed, integrated = gelu_moments(1.0), activation_moments("gelu", 0.0, 1.0)
     assert closed == pytest.approx(integrated, rel=1e-7)
+
+
+@pytest.mark.parametrize(("mean", "var"), [(math.nan, 1.0), (0.0, math.inf), (0.0, -1.0)])
+def test_moments_of_no_distribution_are_unknown(mean: float, var: float):
+    assert activation_moments("tanh", 0.0, 1.0) is not None
+    assert activation_moments("tanh", mean, var) is None
+
+
+def test_an_activation_that_is_not_in_the_table_has_neither_moments_nor_a_slope():
+    assert activation_moments("unheard", 0.0, 1.0) is None
+    assert max_slope_square("unheard") is None

@@ -173,3 +173,11 @@ NO_KEYS = torch.full((4,), -torch.inf)
 def test_what_makes_the_first_nan_is_told_apart(loss, op, cause):
     anomaly = leadline.check(case_with(loss), rehearse=False).profile.anomalies[0]
     assert (anomaly.op, anomaly.cause) == (op, cause)
+
+
+def test_the_logarithm_of_negative_numbers_is_named_as_such():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 4))
+    report = leadline.check(model, torch.randn(8, 4), loss=lambda out: (-1 - out.abs()).log().mean())
+    (anomaly,) = [each for each in report.profile.anomalies if each.direction == "forward"]
+    assert (anomaly.op, anomaly.cause) == ("log", "negative")

@@ -25,6 +25,8 @@ class Beside(nn.Module):
         self.down = nn.Parameter(torch.randn(rank, inputs) / inputs**0.5)
         self.up = nn.Parameter(torch.zeros(outputs, rank))
         self.register_buffer("factor", torch.tensor(scale))
+        if way == "learned":
+            self.learned = nn.Parameter(torch.tensor(scale))
 
     def forward(self, x: Tensor) -> Tensor:
         match self.way:
@@ -34,6 +36,8 @@ class Beside(nn.Module):
                 return self.base(x) + self.scale * (x @ self.down.T @ self.up.T)
             case "buffer":
                 return self.factor * F.linear(F.linear(x, self.down), self.up) + self.base(x)
+            case "learned":
+                return self.base(x) + self.learned * F.linear(F.linear(x, self.down), self.up)
             case "alpha":
                 return torch.add(self.base(x), F.linear(F.linear(x, self.down), self.up), alpha=self.scale)
             case "two factors":
@@ -85,7 +89,7 @@ def report_of(*layers: nn.Module, lr: float | None = None, make=torch.optim.Adam
     return leadline.check(model, inputs, classes, F.cross_entropy, optimizer, rehearse=False)
 
 
-@pytest.mark.parametrize("way", ["layers", "products", "buffer", "alpha", "two factors", "merged"])
+@pytest.mark.parametrize("way", ["layers", "products", "buffer", "learned", "alpha", "two factors", "merged"])
 def test_a_low_rank_term_is_found_with_its_scale_however_it_is_written(way: str):
     torch.manual_seed(0)
     terms = report_of(Beside(20, 24, way=way)).profile.facts.low_rank

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from leadline import records
 from leadline.errors import SchemaError
-from leadline.records import TRACE_SCHEMA, Gap, Stats, Trace, Value
+from leadline.records import TRACE_SCHEMA, Gap, Rehearsal, Stats, Trace, Value
 from leadline.records.codec import Unsaved
 from leadline.records.report import REPORT_SCHEMA, Report
 from tests.support import reports
@@ -216,3 +216,15 @@ def test_derived_statistics_of_any_numbers_never_raise_and_a_variance_is_never_n
 def test_the_comparison_sees_the_smallest_change(one: float, other: float):
     assert same(stats(mean=one), stats(mean=one))
     assert not same(stats(mean=one), stats(mean=other))
+
+
+def test_a_rehearsal_knows_its_relative_fall_only_from_a_positive_loss():
+    assert Rehearsal(losses=(4.0, 1.0)).relative_fall == 0.75
+    assert Rehearsal(losses=(4.0, math.inf)).relative_fall == -math.inf
+    assert Rehearsal(losses=(0.0, -1.0)).relative_fall is None
+
+
+def test_steps_to_learn_are_none_after_learning_and_endless_without_a_pace():
+    assert Rehearsal(losses=(2.0, 1.0, 0.1), constant=2.0).steps_to_learn == 0.0
+    assert 0 < Rehearsal(losses=(2.0, 1.99, 1.98), constant=2.0).steps_to_learn < math.inf
+    assert Rehearsal(losses=(2.0, 2.0, 2.0), constant=2.0).steps_to_learn == math.inf

@@ -70,3 +70,8 @@ def test_what_a_newer_version_wrote_is_refused_by_its_version(kind):
 def test_what_does_not_fit_together_is_refused_with_the_reason(record, change, said):
     with pytest.raises(SchemaError, match=said):
         formats_of(json.dumps({**record, **change}), Look(), saved_kinds())
+
+
+def test_a_list_without_a_report_is_refused():
+    with pytest.raises(SchemaError, match="an empty list"):
+        formats_of("[]", Look(), saved_kinds())

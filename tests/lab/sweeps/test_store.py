@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.errors import SchemaError
+from leadline.errors import InputError, SchemaError
 from leadline.lab.sweeps import CellStore, cell_key
 
 SETTINGS = st.dictionaries(st.text(max_size=3), st.integers() | st.floats() | st.text(max_size=3), max_size=3)
@@ -106,3 +106,10 @@ def test_empty_lines_of_a_store_are_ignored(tmp_path):
     again = CellStore(store.path)
     assert len(again) == 1
     assert again.torn == 0
+
+
+def test_a_store_in_a_folder_that_does_not_exist_is_refused_before_anything_runs(tmp_path):
+    with pytest.raises(InputError, match="its folder does not exist"):
+        CellStore(tmp_path / "missing" / "cells.jsonl")
+    with pytest.raises(InputError, match="not a file"):
+        CellStore(tmp_path)

@@ -122,3 +122,14 @@ def test_without_tensorboard_the_extra_is_named(tmp_path, monkeypatch):
     (tmp_path / "events.out.tfevents.1").touch()
     with pytest.raises(InputError, match=r"pip install '\.\[tensorboard\]'"):
         read_log(tmp_path, {})
+
+
+def test_a_log_with_a_header_alone_has_no_samples(tmp_path):
+    assert read(tmp_path, "step,loss\n") == []
+
+
+def test_rows_of_one_step_are_one_sample_with_the_last_values(tmp_path):
+    assert read(tmp_path, "step,loss,lr\n1,2.0,\n1,,0.1\n2,1.0,0.1\n2,0.5,0.1\n") == [
+        (1, {"loss": 2.0, "lr": 0.1}),
+        (2, {"loss": 0.5, "lr": 0.1}),
+    ]

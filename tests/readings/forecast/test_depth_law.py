@@ -242,3 +242,10 @@ def test_limits_of_a_single_model_are_carried_over_by_its_power_of_depth():
 
 def test_a_crossing_needs_two_depths():
     assert linear_crossing({4: 1.0, 8: math.nan}, [4, 8], 2.0) is None
+
+
+def test_a_limit_beyond_every_depth_is_not_named():
+    rises = {"loss_change": Exponent(value=0.5, low=None, high=None, seeds=1, depths=DEPTHS)}
+    near = limits_of(point(8), 8, rises, "SGD")
+    assert near != ()
+    assert limits_of(point(8, parting=1e300), 8, rises, "SGD") == ()

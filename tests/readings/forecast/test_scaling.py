@@ -16,10 +16,21 @@ from leadline import Case, Forecast, InputError
 from leadline.nn import LanguageModel, param_groups
 from leadline.nn.optim import Base
 from leadline.readings.gradient_noise import NoiseSample, advise_noise, read_noise, sample_noise
-from leadline.readings.scaling import batch_rules, read_decay_memory, spectral_rate_power, width_rules
+from leadline.readings.scaling import (
+    TensorShape,
+    _duration_laws,
+    advise_along,
+    batch_rules,
+    kinds_of,
+    read_decay_memory,
+    spectral_rate_power,
+    width_rules,
+)
 from leadline.records import AxisLaw, ScalingRule
 from leadline.report.formats import FORECAST_FORMATS
 from leadline.report.look import Look
+from leadline.tracer.names import index_model
+from leadline.tracer.optimizer import read_optimizer
 
 WIDTHS = (64, 128, 256)
 FEATURES, CLASSES = 16, 16
@@ -302,3 +313,34 @@ def test_noise_needs_several_samples():
     case = Case(nn.Linear(4, 2), torch.randn(1, 4), torch.randn(1, 2), F.mse_loss)
     assert sample_noise(case) is None
     assert read_noise([]) is None
+
+
+def test_a_parameter_whose_number_of_axes_differs_between_widths_has_no_kind():
+    def shape(*sizes: int) -> TensorShape:
+        return TensorShape(shape=sizes, input_axis=1)
+
+    narrow = {"a": shape(4, 4), "b": shape(4), "same": shape(2, 2)}
+    wide = {"a": shape(8, 8), "b": shape(8, 1), "same": shape(2, 2), "new": shape(8, 8)}
+    assert kinds_of(narrow, wide) == {"a": "hidden"}
+
+
+def test_no_rules_for_width_are_no_claim_that_all_rules_are_met():
+    assert advise_along("width", (64, 128), {}, (), 1e-3) == ()
+    kept = ScalingRule(setting="rate of hidden matrices", power=0.0, reason="", source="")
+    assert "follow muP" in advise_along("width", (64, 128), {}, (kept,), 1e-3)[0]
+
+
+def test_noise_without_a_rate_or_with_an_unknown_optimizer_gives_no_rate_for_a_larger_batch():
+    noise = read_noise([NoiseSample(samples=64, variance=10.0, mean_square=1.0)])
+    with_rate = advise_noise(noise, (16, 64), "AdamW", 1e-3)
+    assert "square-root rule" in with_rate[-1]
+    assert advise_noise(noise, (16, 64), "AdamW", None) == with_rate[:-1]
+    assert advise_noise(noise, (16, 64), "Unheard", 1e-3) == with_rate[:-1]
+
+
+@pytest.mark.parametrize(("decoupled", "advised"), [(True, True), (False, False)])
+def test_laws_of_longer_runs_are_those_of_decoupled_decay(decoupled: bool, advised: bool):
+    model = mlp(64)
+    make = torch.optim.AdamW if decoupled else torch.optim.Adam
+    optimizer = read_optimizer(make(model.parameters(), lr=1e-3, weight_decay=0.1), index_model(model))
+    assert bool(_duration_laws(optimizer)) == advised

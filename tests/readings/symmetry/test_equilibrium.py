@@ -115,10 +115,11 @@ def test_an_unknown_optimizer_or_a_zero_rate_has_no_equilibrium(name, rate, deca
     assert equilibrium(name, group, count=COUNT, radius=1.0) is None
 
 
-def test_coupled_decay_has_no_equilibrium_without_a_gradient():
+@pytest.mark.parametrize("name", ["Adam", "SGD"])
+def test_coupled_decay_has_no_equilibrium_without_a_gradient(name: str):
     group = ParamGroup(parameters=("w",), lr=0.1, weight_decay=0.1, options={"betas": [0.9, 0.99]})
-    assert equilibrium("Adam", group, count=10, radius=None) is None
-    assert equilibrium("Adam", group, count=10, radius=1.0) is not None
+    assert equilibrium(name, group, count=10, radius=None) is None
+    assert equilibrium(name, group, count=10, radius=1.0) is not None
 
 
 def test_an_unknown_optimizer_has_no_equilibrium():

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 
 import pytest
 import torch
+import torch.nn.functional as F
 from msgspec.structs import replace
 from torch import nn
 
@@ -157,3 +159,48 @@ def test_a_penalty_that_was_not_measured_has_no_free_share():
     group = Symmetry(generators=(), tensors=(), decayed=False, penalty=2.0, least=1.0, eps=(), held=())
     assert group.free_share == 0.5
     assert replace(group, least=None).free_share is None
+
+
+def test_without_a_loss_the_symmetries_are_those_of_the_output():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 2))
+    seen = trace(model, torch.randn(8, 4), loss=lambda out: out.square().mean())
+    assert read_symmetry(replace(seen, loss_value=None)).dimension >= read_symmetry(seen).dimension == 1
+
+
+class Unlucky(nn.Module):
+    """Draws a number in each pass from a generator of its own, which cannot be put back."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * (1 + os.urandom(1)[0])
+
+
+def test_a_model_that_is_random_by_itself_is_not_measured_and_says_so():
+    found = leadline.symmetries(Unlucky(), torch.randn(8, 4)).verify()
+    assert found.passes == 0
+    assert str(found) == ("not confirmed: the outputs differ between two passes with the same parameters")
+
+
+@pytest.mark.parametrize("is_by_name", [True, False])
+def test_an_eps_is_made_to_vanish_however_it_is_passed(is_by_name: bool):
+    class Normalized(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.first(x)
+            size, eps = (6,), 1e-2
+            h = F.layer_norm(h, size, eps=eps) if is_by_name else F.layer_norm(h, size, None, None, eps)
+            return self.second(h)
+
+    torch.manual_seed(0)
+    found = leadline.symmetries(Normalized(), torch.randn(8, 4))
+    verdict = found.verify()
+    assert found.dimension == 1
+    assert verdict.ok, str(verdict)
+    assert verdict.drift < 1e-9 < 1e-4 < verdict.drift_with_eps

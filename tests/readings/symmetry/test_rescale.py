@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 
 import pytest
@@ -161,3 +162,13 @@ def test_a_model_without_parameters_has_no_rescalings():
     with pytest.raises(InputError, match="0 free rescalings"):
         leadline.shrink(nn.ReLU(), X, 0.5)
     assert isinstance(leadline.balance(nn.ReLU(), X), nn.ReLU)
+
+
+def test_an_attribute_that_nobody_can_copy_is_shared_with_the_model_and_named():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6, bias=False), nn.LayerNorm(6, bias=False), nn.Linear(6, 2))
+    model[1].guard = threading.Lock()
+    with pytest.warns(UserWarning, match=r"the copy shares 1\.guard with the model"):
+        copied = leadline.balance(model, torch.randn(8, 4))
+    assert copied[1].guard is model[1].guard
+    assert copied[0].weight is not model[0].weight

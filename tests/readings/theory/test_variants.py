@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -27,6 +28,17 @@ def written_up_to_a_tensor(x: Tensor) -> Tensor:
     whole = torch.zeros(8, 4)
     whole[:, : torch.tensor(2)] = x[:, :2]
     return whole
+
+
+def written_where_chosen(x: Tensor) -> Tensor:
+    whole = torch.zeros(8, 4)
+    whole[torch.arange(8) % 2 == 0] = x[:4]
+    return whole
+
+
+def product_with_itself(x: Tensor) -> Tensor:
+    rows = x[:4] * 2.0
+    return rows @ rows
 
 
 REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
@@ -58,6 +70,10 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
     "a truth value that is written": (lambda x: x.scatter(1, PLACES, value=True), "writes something that is not known"),
     "a slice up to a tensor": (written_up_to_a_tensor, "a slice whose ends are not known"),
     "the largest of a long row": (lambda x: x.repeat(1, 500).topk(2).values, "the largest 2 of 2000 elements"),
+    "elements chosen by a mask that are written": (written_where_chosen, "elements depend on a mask"),
+    "a square of a matrix": (product_with_itself, "a product of a tensor with itself"),
+    "a function that overflows": (lambda x: (x * 1e6 + 1e6).exp().clamp(-1, 1), "exp is not finite for most"),
+    "a choice between two": (lambda x: torch.where(x > 0, x, torch.roll(x, 1, 0)), "where of tensors with different"),
     "several sources": (lambda x: torch.lerp(x, torch.roll(x, 1, 0), 0.5), "with different sources"),
 }  # fmt: skip
 
@@ -77,12 +93,31 @@ def doubled_in_place(x: Tensor) -> Tensor:
 
 
 ROWS, COLUMNS = 512, 32
+
+
+def written(index: Any, piece: Callable[[Tensor], Tensor], *shape: int) -> Callable[[Tensor], Tensor]:
+    """Writes a piece of `x` into zeros."""
+
+    def write(x: Tensor) -> Tensor:
+        whole = torch.zeros(*shape)
+        whole[index] = piece(x)
+        return whole
+
+    return write
+
+
 KERNEL = torch.randn(COLUMNS, COLUMNS, 3, generator=torch.Generator().manual_seed(3))
 FIRST_PLACES = torch.zeros(ROWS, 4, dtype=torch.long) + torch.arange(4)
 WEIGHT = torch.randn(COLUMNS, COLUMNS, generator=torch.Generator().manual_seed(2))
 PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
     "a product times a number": lambda x: torch.addmm(x, x, WEIGHT, alpha=0.5),
     "a sum over letters": lambda x: torch.einsum("ij,kl->k", x + 1.0, torch.ones(3, 5)),
+    "a reflected product": lambda x: x.__rmatmul__(torch.ones(3, ROWS)),
+    "rows of several axes with rows": lambda x: torch.inner(x[:256].reshape(4, 64, COLUMNS), x[256:]),
+    "a sum of operands by name": lambda x: torch.add(input=x, other=x * 2.0),
+    "a difference of operands by name": lambda x: torch.sub(input=x, other=3.0),
+    "a constant function": lambda x: torch.sign(x.abs() + 1.0) * 3.0,
+    "copies of one tensor, stacked": lambda x: torch.stack([x.relu(), x.relu()]).mean(0),
     "weight first": lambda x: torch.matmul(input=torch.ones(3, ROWS), other=x),
     "dropout that is off": lambda x: F.dropout(x, 0.5, training=False),
     "a number over it": lambda x: 2.0 / (3.0 + x.square()),
@@ -108,6 +143,26 @@ PREDICTED: dict[str, Callable[[Tensor], Tensor]] = {
     "a view that was written": doubled_in_place,
     "largest of softmax, cast": lambda x: x.softmax(-1).double().float().topk(4, -1).values,
 }
+
+
+WRITTEN: dict[str, Callable[[Tensor], Tensor]] = {
+    "one row": written(0, lambda x: x.reshape(4, -1)[0], 4, 4096),
+    "rows at indices": written(torch.arange(ROWS // 2), lambda x: x[: ROWS // 2], ROWS, COLUMNS),
+    "one column": written((slice(None), 0), lambda x: x[:, 0], ROWS, 4),
+    "the only column": written((slice(None), 0), lambda x: x[:, 0], ROWS, 1),
+    "one token of each sample": written((slice(None), 0), lambda x: x.reshape(64, 8, -1)[:, 0], 64, 8, COLUMNS),
+    "one token for all samples": written((slice(None), 0), lambda x: x.reshape(4, -1)[0], 8, 2, 4096),
+    "the last feature": written((..., -1), lambda x: x.reshape(64, 8, -1)[..., -1], 64, 8, COLUMNS),
+    "a column with a new axis": written((None, slice(None), 0), lambda x: x[None, :, 0], ROWS, 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("title", WRITTEN)
+def test_a_piece_that_is_written_and_its_gradient_are_predicted_within_thirty_percent(title: str):
+    found = compare(WRITTEN[title], torch.randn(ROWS, COLUMNS, generator=torch.Generator().manual_seed(1)))
+    assert found.refusals == {}
+    for predicted, measured in (found.forward, found.backward):
+        assert math.log(predicted / measured) == pytest.approx(0, abs=math.log(1.3))
 
 
 @pytest.mark.parametrize("title", PREDICTED)
@@ -136,6 +191,21 @@ def test_a_constant_that_was_not_measured_is_predicted_from_its_op(title: str):
     values = tuple(replace(each, forward=None) if each.op == op.index else each for each in seen.values)
     field = predict(replace(seen, values=values)).forward.predicted[op.outputs[0]]
     assert (field.mean, field.ms) == pytest.approx((mean, ms))
+
+
+UNKNOWN_CONSTANTS: dict[str, tuple[Callable[[], Tensor], str]] = {
+    "full": (lambda: torch.full((4,), torch.tensor(2.0)), "a tensor of unknown values"),
+    "arange": (lambda: torch.arange(torch.tensor(4.0)), "a sequence with unknown ends"),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_CONSTANTS)
+def test_a_constant_made_of_a_tensor_that_was_not_measured_is_refused(name: str):
+    make, reason = UNKNOWN_CONSTANTS[name]
+    seen = trace(Bench(lambda x: x * make(), torch.randn(4)), torch.randn(4), loss=lambda out: out)
+    op = next(op for op in seen.ops if op.name == name)
+    values = tuple(replace(each, forward=None) if each.op == op.index else each for each in seen.values)
+    assert predict(replace(seen, values=values)).forward.refusals[op.index] == reason
 
 
 LATE: dict[str, tuple[Callable[[Tensor], Tensor], str]] = {
@@ -179,6 +249,8 @@ UNKNOWN: dict[str, tuple[Callable[[Tensor, Tensor], Tensor], tuple[int, ...], st
     "written": (lambda x, y: x.scatter(1, PLACES, y), (8, 2), "nothing is known about what scatter writes"),
     "slopes": (F.prelu, (4,), "nothing is known about the slopes"),
     "factor": (lambda x, y: torch.addmm(x, y, x[:4]), (8, 4), "nothing is known about the factors"),
+    "weight": (lambda x, y: F.linear(x, y), (4, 4), "nothing is known about the weight"),
+    "bias": (lambda x, y: F.linear(x, torch.eye(4), y), (4,), "nothing is known about the bias"),
     "table": (lambda x, y: x + F.embedding(LONG, y), (8, 4), "nothing is known about the table"),
 }
 

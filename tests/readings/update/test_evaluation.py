@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import leadline
 from benchmarks.footprint import differences, footprint
 from leadline import Case
-from leadline.readings.update.evaluation import RunningStatistics
+from leadline.readings.update.evaluation import FixedStatistics, RunningStatistics
 from leadline.readings.update.probe import open_probe
 from leadline.readings.update.rehearsal import rehearse
 from leadline.records import Rehearsal
@@ -130,3 +130,13 @@ def test_a_gap_stays_a_warning_where_the_training_loss_falls():
     report = leadline.check(case_of(nn.BatchNorm1d(32), nn.ReLU(), shift=100.0))
     assert report.verdict == "trains"
     assert {each.code: each.severity for each in report.findings}["U535"] == "warning"
+
+
+def test_a_batch_norm_that_keeps_no_statistics_normalizes_by_its_batch_in_evaluation_too():
+    torch.manual_seed(0)
+    x, keeps = 3 + torch.randn(16, 4), nn.BatchNorm1d(4)
+    forgets = nn.BatchNorm1d(4, track_running_stats=False)
+    with FixedStatistics():
+        by_statistics, by_batch = keeps(x), forgets(x)
+    assert torch.equal(by_statistics, keeps.eval()(x))
+    assert torch.equal(by_batch, nn.BatchNorm1d(4)(x))

@@ -195,3 +195,14 @@ def test_muon_on_the_hidden_matrices_gets_neither_that_note_nor_one_about_its_de
     found = codes(language_case(hidden))
     assert "U526" not in found
     assert "U524" not in found
+
+
+def test_a_group_that_names_its_algorithm_is_read_by_it():
+    assert find_rule("Unheard", {"algorithm": "muon"}).step == "spectral"
+    assert find_rule("Unheard", {"algorithm": "adamw"}) == find_rule("AdamW")
+    assert find_rule("Unheard", {"algorithm": "unheard"}) is None
+
+
+def test_a_decay_that_ignores_the_rate_is_read_from_the_options():
+    assert find_rule("AdamW", {"fixed_decay": True}).decay == "fixed"
+    assert find_rule("AdamW", {"fixed_decay": False}).decay == "decoupled"

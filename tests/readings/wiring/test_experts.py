@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,7 @@ from leadline.checks._history import RunLayout
 from leadline.checks.run.routing_collapse import routing_collapse
 from leadline.checks.run.starved_experts import starved_experts
 from leadline.nn import LanguageModel, Options, balance_loss
+from leadline.readings.wiring.routing import read_routers
 from leadline.records import Router
 from leadline.records.report import Report
 from leadline.report.pages.wiring import experts_section
@@ -102,6 +105,81 @@ def test_stacked_experts_have_the_gradients_of_their_slices(dtype):
     expected = [(model.up.grad[k].norm() ** 2 + model.down.grad[k].norm() ** 2).sqrt() for k in range(4)]
     assert router.expert_gradients == pytest.approx([float(each) for each in expected], rel=1e-4)
     assert sum(router.load) == 2 * TOKENS
+
+
+def chosen_by(scores: Callable[[Choosing, Tensor], Tensor]) -> tuple[Router, ...]:
+    """The routers of a network that selects rows of a table by the largest of these scores."""
+    torch.manual_seed(0)
+    model = Choosing(scores)
+    return read_routers(
+        leadline.trace(model, torch.randn(TOKENS, WIDTH), loss=lambda out: out.square().mean())
+    )
+
+
+class Choosing(nn.Module):
+    def __init__(self, scores: Callable[[Choosing, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.scores = scores
+        self.gate, self.body = nn.Linear(WIDTH, EXPERTS), nn.Linear(WIDTH, EXPERTS)
+        self.register_buffer("fixed", torch.randn(EXPERTS, WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        chosen = self.scores(self, x).topk(2, -1).indices
+        return self.body(x).gather(1, chosen)
+
+
+def test_scores_of_a_learned_weight_are_those_of_a_router():
+    (router,) = chosen_by(lambda self, x: self.gate(x).softmax(-1))
+    assert (router.weight, router.experts, router.chosen) == ("gate.weight", EXPERTS, 2)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        lambda self, x: F.linear(x, self.fixed),  # nothing learns to route
+        lambda self, x: x[:, :EXPERTS],
+        lambda self, x: self.gate(x).cumsum(-1),
+        lambda self, x: sum([torch.zeros(())] * 40, self.gate(x)),  # too long a way
+        lambda self, x: F.layer_norm(self.gate(x), (EXPERTS,)),
+    ],
+)
+def test_scores_that_no_learned_weight_gave_directly_are_not_those_of_a_router(
+    scores: Callable[[Choosing, Tensor], Tensor],
+):
+    assert chosen_by(scores) == ()
+
+
+def test_a_choice_of_tokens_that_an_embedding_reads_is_not_that_of_a_router():
+    class Sampler(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.table = nn.Linear(WIDTH, EXPERTS), nn.Embedding(EXPERTS, WIDTH)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.table(self.head(x).argmax(-1).clone()) + self.head(x).sum(-1, keepdim=True)
+
+    seen = leadline.trace(Sampler(), torch.randn(TOKENS, WIDTH), loss=lambda out: out.square().mean())
+    assert any(value.choices for value in seen.values)
+    assert read_routers(seen) == ()
+
+
+def test_experts_far_from_their_router_have_no_gradients_of_their_own():
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Linear(WIDTH, EXPERTS)
+            inner: nn.Module = nn.Linear(WIDTH, EXPERTS)
+            for _ in range(4):
+                inner = nn.Sequential(inner)
+            self.gates = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.body(x).gather(1, self.gates(x).topk(2, -1).indices)
+
+    seen = leadline.trace(Deep(), torch.randn(TOKENS, WIDTH), loss=lambda out: out.square().mean())
+    (router,) = read_routers(seen)
+    assert router.weight == "gates.0.0.0.0.weight"
+    assert router.expert_gradients == ()
 
 
 def test_experts_under_numbered_names_are_found():

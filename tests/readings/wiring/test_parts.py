@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ import leadline
 from leadline.readings.wiring.attention import read_attention_products
 from leadline.readings.wiring.frozen import is_random
 from leadline.records import Finding, NetworkParts
+from leadline.records.parts import AttentionProduct
 from leadline.records.report import Report
 from tests.support.parts import AttentionNet, ExpertNet, expert_loss
 from tests.support.wiring import Function, classes, features, mlp, text, token_loss
@@ -85,6 +87,55 @@ def test_trained_attention_may_have_large_logits():
         token_loss(model(tokens), targets).backward()
         optimizer.step()
     assert named(leadline.check(model, tokens, targets, token_loss, optimizer, rehearse=False), "D921") == []
+
+
+def attend(scores: Callable[[Tensor, Tensor], Tensor]) -> list[AttentionProduct]:
+    """What is read of attention over projected tokens with these scores."""
+    torch.manual_seed(0)
+
+    def forward(self: Function, x: Tensor) -> Tensor:
+        query, key, value = self.query(x), self.key(x), self.value(x)
+        return scores(query, key).softmax(-1) @ value
+
+    layers = {name: nn.Linear(8, 16) for name in ("query", "key", "value")}
+    seen = leadline.trace(
+        Function(forward, **layers), torch.randn(4, 6, 8), loss=lambda out: out.square().mean()
+    )
+    return list(read_attention_products(seen))
+
+
+@pytest.mark.parametrize(
+    ("scores", "has_factor"),
+    [
+        (lambda q, k: q @ k.mT, False),
+        (lambda q, k: torch.einsum("bqd,bkd->bqk", q, k), False),
+        (lambda q, k: q.tanh() @ k.mT, True),
+        (lambda q, k: (0.0 * q) @ k.mT * 0.5, True),
+        (lambda q, k: F.one_hot(q.argmax(-1), 16).float() @ k.mT, False),
+        (lambda q, k: (q @ k.mT) * torch.ones(6), False),
+    ],
+)
+def test_a_factor_is_a_bounded_function_or_one_number(
+    scores: Callable[[Tensor, Tensor], Tensor], has_factor: bool
+):
+    (found,) = attend(scores)
+    assert (found.width, found.keys, found.has_factor) == (16, 6, has_factor)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [
+        lambda q, k: torch.einsum(
+            "...qd,...kd->...qk", q, k
+        ),  # the width is not looked up behind an ellipsis
+        lambda q, k: torch.einsum("d,bqd,bkd->bqk", torch.ones(16), q, k),
+        lambda q, k: torch.ones(6, 6).triu(),  # a table, no product
+        lambda q, k: (q @ k.mT).tanh(),
+        lambda q, k: sum([torch.zeros(())] * 50, q @ k.mT),  # too long a way
+    ],
+)
+def test_scores_whose_product_is_not_found_are_not_read(scores: Callable[[Tensor, Tensor], Tensor]):
+    assert attend(scores) == []
 
 
 # Routers.

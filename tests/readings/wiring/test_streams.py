@@ -36,6 +36,25 @@ def log_sinkhorn(logits: Tensor, rounds: int) -> Tensor:
     return logits.exp()
 
 
+def normalized_by_rows_and_columns(logits: Tensor, rounds: int) -> Tensor:
+    matrix = logits.exp()
+    for _ in range(rounds):
+        matrix = matrix / matrix.sum((-1,), keepdim=True)
+        matrix = matrix / matrix.sum((-2,), keepdim=True)
+    return matrix
+
+
+# Matrices that are divided or normalized, but not along both axes.
+OTHERWISE_SCALED = {
+    "by the whole sum": lambda logits: logits.exp() / logits.exp().sum(),
+    "by the largest": lambda logits: logits.exp() / logits.exp().amax(-1, keepdim=True),
+    "over all elements": lambda logits: logits.flatten().softmax(0).view(STREAMS, STREAMS),
+    "by rows alone": lambda logits: (logits + logits).mul(1.0).softmax(-1),
+    "by rows, of a square": lambda logits: (logits * 1.0).square().softmax(-1),
+    "by rows, of a sum with itself": lambda logits: sum([logits * 1.0] * 2).softmax(-1),
+}
+
+
 class Layer(nn.Module):
     """One feed-forward on several streams (batch, time, streams, width), written as other libraries do."""
 
@@ -58,6 +77,8 @@ class Layer(nn.Module):
     def forward(self, state: Tensor) -> Tensor:
         x = torch.einsum("n,btnd->btd", self.reads, state)
         y = self.down(self.up(self.norm(x)).relu())
+        if self.form == "unwritten":
+            return (self.mix @ state) * 1.0
         return self.mixed(state) + self.writes[:, None] * y.unsqueeze(-2)
 
     def mixed(self, state: Tensor) -> Tensor:
@@ -67,6 +88,10 @@ class Layer(nn.Module):
             return torch.einsum("...jd,ij->...id", state, self.mix)
         if self.form == "sinkhorn":
             return sinkhorn(self.mix, self.rounds) @ state
+        if self.form == "axes in a tuple, sinkhorn":
+            return normalized_by_rows_and_columns(self.mix, self.rounds) @ state
+        if self.form in OTHERWISE_SCALED:
+            return OTHERWISE_SCALED[self.form](self.mix) @ state
         if self.form == "log-sinkhorn":
             return log_sinkhorn(self.mix, self.rounds) @ state
         return torch.matmul(self.mix, state)
@@ -101,7 +126,7 @@ def codes(report: Report) -> list[str]:
     return [each.code for each in report.findings if each.code in CODES]
 
 
-FORMS = ("matmul", "einsum", "ellipsis", "sinkhorn", "log-sinkhorn")
+FORMS = ("matmul", "einsum", "ellipsis", "sinkhorn", "log-sinkhorn", "axes in a tuple, sinkhorn")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -112,6 +137,20 @@ def test_streams_are_recognized_however_they_are_mixed_and_healthy_ones_are_not_
     assert found.forward_gain == pytest.approx(1, abs=0.01)
     assert found.is_normalized == ("sinkhorn" in form)
     assert codes(report) == []
+
+
+@pytest.mark.parametrize("form", OTHERWISE_SCALED)
+def test_a_matrix_that_is_not_normalized_along_both_axes_need_not_sum_to_one(form: str):
+    report = check(StreamNet(form, noise=0.1))
+    (found,) = mixings(report)
+    assert found.layers == LAYERS
+    assert not found.is_normalized
+    assert "R413" not in codes(report)
+
+
+def test_streams_to_which_no_layer_adds_anything_have_no_writes():
+    (found,) = mixings(check(StreamNet("unwritten")))
+    assert (found.layers, found.writes) == (LAYERS, 0)
 
 
 @pytest.mark.parametrize(("scale", "words"), [(1.6, "grows to 16.8"), (0.4, "shrinks to 0.0041")])

@@ -156,3 +156,14 @@ def test_marks_of_a_ruler_are_in_the_order_of_their_values():
     dots = [float(each.get("cx")) for each in made.iter() if each.get("cx")]
     assert len(dots) == 2
     assert dots == sorted(dots)
+
+
+def test_a_limit_that_is_known_nowhere_is_not_drawn():
+    def limits(*levels: float | None) -> int:
+        limit = Limit(values=levels, label="the limit")
+        return draw_chart(Chart(title="x", series=(Series(values=[1.0, 2.0]),), limits=(limit,))).count(
+            "the limit"
+        )
+
+    assert limits(1.5, 1.5) > 0
+    assert limits(None, None) == 0

@@ -2,8 +2,10 @@
 
 from msgspec.structs import replace
 
-from leadline.report.page import Charts
-from leadline.report.pages.forecast import forecast_elements, forecast_page
+from leadline.records import AxisLaw, Exponent
+from leadline.records.forecast import AxisPoint
+from leadline.report.page import Charts, Table
+from leadline.report.pages.forecast import _law_section, forecast_elements, forecast_page
 from tests.support import reports as samples
 
 
@@ -28,3 +30,33 @@ def test_an_undecided_forecast_does_not_claim_that_there_is_no_limit():
     assert forecast_page(undecided).headline.startswith(
         "UNDECIDED: the limit lies between depth 8.00 and 64.0"
     )
+
+
+def test_a_law_shows_the_exponents_that_it_has_and_rules_only_if_there_are_some():
+    def exponent(value: float) -> Exponent:
+        return Exponent(value=value, low=None, high=None, seeds=1, depths=(8, 16))
+
+    points = tuple(
+        AxisPoint(
+            value=value,
+            seed=0,
+            parameters=10,
+            loss=1.0,
+            grad_square=1.0 / value,
+            update_norm=0.1,
+            function_change=None,
+            blocks_change=None,
+            safe_lr=None,
+            sizes=(),
+        )
+        for value in (8, 16)
+    )
+    exponents = {"grad_square": exponent(-1.0), "function_change": exponent(0.5)}
+    law = AxisLaw(
+        axis="batch", values=(8, 16), base={}, points=points, exponents=exponents, rules=(), advice=()
+    )
+    section = _law_section(law)
+    (table,) = [each for each in section.body if isinstance(each, Table)]
+    assert len(table.rows) == 2
+    titles = [chart.title for each in section.body if isinstance(each, Charts) for chart in each.items]
+    assert len(titles) == 1

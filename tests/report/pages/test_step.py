@@ -4,9 +4,9 @@ import math
 
 from msgspec.structs import replace
 
-from leadline.records import DepthScale, Rehearsal
+from leadline.records import DepthScale, Margin, Rehearsal
 from leadline.report.charts.bars import draw_bars, draw_ruler
-from leadline.report.pages.limits import depth_ruler
+from leadline.report.pages.limits import depth_ruler, margins_section
 from leadline.report.pages.step import loss_change_chart, rehearsal_chart
 from tests.support import reports as samples
 
@@ -34,3 +34,14 @@ def test_an_infinite_depth_limit_has_no_mark_on_the_ruler():
     endless = draw_ruler(depth_ruler(profile, scale(math.inf, math.inf), math.inf))
     assert "your depth" in endless
     assert "trainable" not in endless
+
+
+def test_a_margin_without_a_ratio_is_described_in_words():
+    def used(value: float, limit: float, side: str) -> str:
+        margin = Margin(quantity="x", value=value, limit=limit, side=side)
+        (details,) = margins_section((margin,)).body
+        return details.items[0].rows[0][3]
+
+    assert used(1.0, 4.0, "below") == "25 %"
+    assert used(-1.0, 4.0, "below") == "not near the limit"
+    assert used(-1.0, 4.0, "above") == "below 0"

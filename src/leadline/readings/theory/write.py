@@ -32,16 +32,22 @@ class Region:
     """How many positions of each axis of the tensor it covers."""
     axes: tuple[int | None, ...] | None = None
     """The axis of the written piece for each axis of the tensor, None if it has none; if not given, the last ones."""
+    dropped: tuple[int, ...] = ()
+    """Without `axes`: those of the tensor that the piece lacks because an integer chose one position."""
 
     def share(self, shape: Sequence[int]) -> float:
         return math.prod(self.extents) / max(math.prod(shape), 1)
 
     def share_of(self, piece: RandomField, axis: int) -> float:
         """What the written elements share along an axis of the tensor."""
-        own = len(piece.shape) - len(self.extents) + axis if self.axes is None else self.axes[axis]
+        own = self._aligned_axis(piece, axis) if self.axes is None else self.axes[axis]
         if own is None or not 0 <= own < len(piece.shape) or piece.shape[own] == 1:
             return piece.ms
         return piece.share[own]
+
+    def _aligned_axis(self, piece: RandomField, axis: int) -> int | None:
+        later = [each for each in range(axis, len(self.extents)) if each not in self.dropped]
+        return None if axis in self.dropped else len(piece.shape) - len(later)
 
 
 def region_of_shape(shape: Sequence[int], piece: Sequence[int]) -> Region:
@@ -132,6 +138,13 @@ def gradient_of_written(g: RandomField, piece: RandomField, region: Region) -> R
         share=tuple(g.ms if size == 1 else each for size, each in zip(region.extents, g.share, strict=True)),
     )
     if region.axes is None:
+        left = [axis for axis in range(len(region.extents)) if axis not in region.dropped]
+        inner = RandomField(
+            shape=tuple(region.extents[axis] for axis in left),
+            mean=g.mean,
+            ms=g.ms,
+            share=tuple(inner.share[axis] for axis in left),
+        )
         return unbroadcast(_squeezed(inner, len(piece.shape)), piece.shape)
     kept = [axis for axis, own in enumerate(region.axes) if own is not None]
     return RandomField(
@@ -140,8 +153,11 @@ def gradient_of_written(g: RandomField, piece: RandomField, region: Region) -> R
 
 
 def _squeezed(field: RandomField, rank: int) -> RandomField:
-    """The field without leading axes of length one that a piece of this rank does not have."""
+    """The field with as many leading axes of length one as a piece of this rank has."""
     extra = len(field.shape) - rank
+    if extra < 0:
+        shape, share = (1,) * -extra + field.shape, (field.ms,) * -extra + field.share
+        return RandomField(shape=shape, mean=field.mean, ms=field.ms, share=share)
     while extra > 0 and field.shape[0] == 1:
         field = RandomField(shape=field.shape[1:], mean=field.mean, ms=field.ms, share=field.share[1:])
         extra -= 1

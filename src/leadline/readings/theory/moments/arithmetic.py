@@ -114,14 +114,11 @@ Side = tuple[int | None, Signal]
 
 def _side(call: Call, position: int) -> Side | None:
     """An operand: the id and signal of a tensor, or None and the signal of a number."""
-    argument = call.op.args[position] if position < len(call.op.args) else call.op.kwargs.get("other")
+    argument = call.argument(("input", "other")[position], position)
     if isinstance(argument, int | float) and not isinstance(argument, bool):
         return None, constant_signal((), float(argument))
     value = value_of(argument)
-    if value is None:
-        infinities = {"Infinity": math.inf, "-Infinity": -math.inf}
-        return (None, constant_signal((), infinities[argument])) if argument in infinities else None
-    signal = call.signals.get(value)
+    signal = None if value is None else call.signals.get(value)
     return None if signal is None else (value, signal)
 
 
@@ -247,8 +244,7 @@ def multiply(call: Call) -> MomentMap:
 
 
 def _known(value: int | None) -> int:
-    if value is None:  # a number is deterministic, and `_constants` handles products of numbers
-        raise UnpredictableError("a product without a tensor")
+    assert value is not None  # a number is deterministic, and `_constants` handles products of numbers
     return value
 
 

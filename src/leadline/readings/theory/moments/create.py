@@ -44,8 +44,6 @@ def create(call: Call) -> MomentMap:
 
 def _created_signal(call: Call) -> Signal:
     name, shape = call.op.name, call.output.shape
-    if not call.output.floating:
-        raise UnpredictableError("integers")
     if name in _CONSTANTS:
         return constant_signal(shape, _CONSTANTS[name])
     if name in UNINITIALIZED_OPS:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from leadline.ops.arguments import value_of
 from leadline.readings.theory.common_tokens import (
     attended_values,
     attention_logits,
@@ -123,19 +122,16 @@ def matmul(call: Call) -> MomentMap:
     written as two products needs no extra rule.
     """
     (left, a), (right, b) = call.read(0), call.read(1)
-    if call.op.args and value_of(call.op.args[0]) == right and left != right:
+    if call.op.callable.endswith("__rmatmul__"):
         (left, a), (right, b) = (right, b), (left, a)
-    letters_a, letters_b, out = _matmul_letters(len(a.field.shape), len(b.field.shape))
-    if call.op.name == "inner" and len(b.field.shape) == 2:
-        letters_b = letters_b[::-1]
+    letters = _inner_letters if call.op.name == "inner" else _matmul_letters
+    letters_a, letters_b, out = letters(len(a.field.shape), len(b.field.shape))
     return _contract(call, (left, a, letters_a), (right, b, letters_b), out)
 
 
 def _contract(call: Call, a: Operand, b: Operand, out: str) -> MomentMap:
     a, b = _without_ones(a, b), _without_ones(b, a)
     signal = _with_common_tokens(call, contraction(call, a, b, out), a, b)
-    if signal.field.shape != call.output.shape:
-        signal = replace(signal, field=replace(signal.field, shape=call.output.shape))
     if a[0] == b[0]:
         raise UnpredictableError("a product of a tensor with itself")
 
@@ -181,6 +177,12 @@ def _without_ones(operand: Operand, other: Operand) -> Operand:
         for letter, own in zip(letters, signal.field.shape, strict=True)
     )
     return value, expanded(signal, shape), letters
+
+
+def _inner_letters(left: int, right: int) -> tuple[str, str, str]:
+    """The last axes are summed, and each row of one factor meets each row of the other."""
+    rows = LETTERS[: left - 1], LETTERS[left - 1 : left + right - 2]
+    return rows[0] + "y", rows[1] + "y", rows[0] + rows[1]
 
 
 def _matmul_letters(left: int, right: int) -> tuple[str, str, str]:

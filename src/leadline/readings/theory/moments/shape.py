@@ -9,7 +9,6 @@ from leadline.readings.theory.gradient import gradient_field, new_noise
 from leadline.readings.theory.moment_rule import (
     Call,
     MomentMap,
-    UnpredictableError,
     moment_rule,
     rearrangement,
     single_output,
@@ -21,8 +20,6 @@ def reshape(call: Call) -> MomentMap:
     """Another shape, floating-point dtype or memory layout."""
     _, x = call.read()
     before, after = x.field.shape, call.output.shape
-    if not call.output.floating:
-        raise UnpredictableError("a cast to integers")
     return rearrangement(call, lambda f: reshaped(f, after), lambda f: reshaped(f, before))
 
 

@@ -118,13 +118,16 @@ def _region_of_index(call: Call, index: Any, shape: tuple[int, ...]) -> Region:
     parts = [each for each in (index if isinstance(index, list) else [index]) if each is not None]
     own = sum(each != "..." for each in parts)
     extents: list[int] = []
+    dropped: list[int] = []
     for each in parts:
         if each == "...":
             extents += shape[len(extents) : len(extents) + len(shape) - own]
             continue
+        if isinstance(each, int):
+            dropped.append(len(extents))
         extents.append(_extent(call, each, shape[len(extents)]))
     extents += shape[len(extents) :]
-    return Region(extents=tuple(extents))
+    return Region(extents=tuple(extents), dropped=tuple(dropped))
 
 
 def _extent(call: Call, part: Any, size: int) -> int:
