@@ -188,7 +188,7 @@ def read_precision(trace: Trace) -> Precision | None:
     tiny, huge = DTYPE_LIMITS[dtype]
     own = [value for value in written if value.dtype == dtype]
     constant = _mask_values(trace)
-    peak = max(own, key=lambda value: _backward_peak(value) if value.id in constant else _peak(value))
+    peak = max(own, key=lambda value: _finite_max(value.backward) if value.id in constant else _peak(value))
     lost = [
         (_lost(value, tiny), value) for value in own if value.backward is not None and value.backward.count
     ]
@@ -198,7 +198,7 @@ def read_precision(trace: Trace) -> Precision | None:
         parameters=parameter_dtypes[0][0],
         tiny=tiny,
         huge=huge,
-        largest=_backward_peak(peak) if peak.id in constant else _peak(peak),
+        largest=_finite_max(peak.backward) if peak.id in constant else _peak(peak),
         largest_at=_where(trace, peak),
         lost=worst[0],
         lost_at=_where(trace, worst[1]),
@@ -207,10 +207,6 @@ def read_precision(trace: Trace) -> Precision | None:
 
 def _peak(value: Value) -> float:
     return max(_finite_max(value.forward), _finite_max(value.backward))
-
-
-def _backward_peak(value: Value) -> float:
-    return _finite_max(value.backward)
 
 
 def _finite_max(stats: Stats | GradientStats | None) -> float:
