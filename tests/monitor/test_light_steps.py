@@ -129,6 +129,30 @@ def test_steps_of_several_optimizers_are_counted_the_same_whether_their_losses_a
     assert count(64) == count(1)
 
 
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_a_watch_that_ends_while_losses_are_skipped_stores_its_last_step_once(tmp_path, more):
+    path = tmp_path / "run.leadline"
+    model = nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with leadline.watch(model, optimizer, budget=1e-6, store=path) as w:
+        steps = 0
+        while not (w._steps.skipped.is_active and w._steps._light_steps):
+            train_once(model, optimizer)
+            steps += 1
+        for _ in range(more):
+            train_once(model, optimizer)
+    assert w.trouble == ""
+    with Run(path) as run:
+        assert run.scalars("loss")[0][-1] == steps - 1
+        assert run.steps[-1] == steps - 1 + more
+
+
+def train_once(model, optimizer):
+    optimizer.zero_grad()
+    model(torch.ones(2, 4)).square().mean().backward()
+    optimizer.step()
+
+
 def test_training_that_stops_to_step_is_reported_while_losses_are_skipped():
     model = nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -146,8 +146,8 @@ class SkippedSteps:
 
     def __init__(self) -> None:
         self.is_active = False
-        self.until = 0
-        """The next step whose loss is recorded."""
+        self.first = self.until = 0
+        """The first step that is skipped, and the next one whose loss is recorded."""
         self.left = 0
         """Steps that the hook after a step only counts down."""
         self._planned = 0
@@ -159,7 +159,7 @@ class SkippedSteps:
 
     def start(self, step: int, until: int, optimizers: int) -> None:
         """Skip the steps from this one to the one before `until`."""
-        self.is_active, self.until = True, until
+        self.is_active, self.first, self.until = True, step, until
         self.left = self._planned = until - step - 1 if optimizers == 1 else 0
 
     def settle(self, record: StepRecord) -> None:

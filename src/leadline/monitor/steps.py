@@ -229,7 +229,8 @@ class TrainingSteps:
         self._finish_previous()
         if self.skipped.is_active:
             self.record_losses()
-            self._light_steps.add(self.step - 1, perf_counter(), [], learning_rates(self.optimizers))
+            if self.step > self.skipped.first:
+                self._light_steps.add(self.step - 1, perf_counter(), [], learning_rates(self.optimizers))
             self.current.stepped.clear()
         self.charges.close()
         if self.current.stepped:
