@@ -43,7 +43,7 @@ coverage: .venv/.ready
 	$(BIN)/coverage report --skip-covered --skip-empty --sort=miss
 
 test-slow: .venv/.ready
-	$(BIN)/pytest -q -n $(WORKERS) -m 'slow and not ray' --hypothesis-profile explore
+	$(BIN)/pytest -q -n $(WORKERS) --timeout 1800 -m 'slow and not ray' --hypothesis-profile explore
 
 test-browser: .venv/.browser
 	$(BIN)/pytest -q -n $(WORKERS) -m browser tests/browser

@@ -42,7 +42,7 @@ def test_the_commands_of_the_page_that_stop_the_program_find_the_missing_mask(fo
     lines = [
         line for line in block_commands((ROOT / "docs" / "howto" / "run.md").read_text()) if " -- " in line
     ]
-    assert len(lines) == 2
+    assert len(lines) == 3
     for line in lines:
         result = run_python(["-m", *shlex.split(line)], folder)
         assert result.code == 1
