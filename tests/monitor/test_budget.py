@@ -18,6 +18,7 @@ from leadline.monitor.budget import (
     Level,
     MeasurementSchedule,
 )
+from leadline.tracer import stats
 from leadline.tracer.stats_queue import StatsQueue
 
 SLEEP = 5e-3  # seconds
@@ -163,12 +164,15 @@ def test_losses_of_long_steps_are_all_recorded():
 
 def test_recording_inside_the_first_pass_is_charged_to_the_budget(monkeypatch):
     """Nobody knows yet what a step takes without it, so it is not seen from outside."""
-    slept, add = [], StatsQueue.add
+    slept = []
 
-    def slowly(*args: Any, **kwargs: Any) -> bool:
-        slept.append(SLEEP)
-        time.sleep(SLEEP)
-        return add(*args, **kwargs)
+    def slowly(measure: Any) -> Any:
+        def measure_slowly(*args: Any, **kwargs: Any) -> Any:
+            slept.append(SLEEP)
+            time.sleep(SLEEP)
+            return measure(*args, **kwargs)
+
+        return measure_slowly
 
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -180,5 +184,6 @@ def test_recording_inside_the_first_pass_is_charged_to_the_budget(monkeypatch):
             return w._schedule.spent
 
     spent_on_one_step()  # what is loaded on first use takes longer than any sleep
-    monkeypatch.setattr(StatsQueue, "add", slowly)
+    monkeypatch.setattr(StatsQueue, "add", slowly(StatsQueue.add))  # values
+    monkeypatch.setattr(stats, "measure_gradient", slowly(stats.measure_gradient))
     assert spent_on_one_step() >= sum(slept) >= 5 * SLEEP
