@@ -386,11 +386,8 @@ def _raw_logits(source: ProgramSource) -> Iterator[SourceEdit]:
     file, line = source.file, source.line_of("the loss")
     facts, trace = source.report.profile.facts, source.report.trace
     behind = facts.head.behind if facts is not None and facts.head is not None else ""
-    op = (
-        next((each for each in reversed(trace.ops) if each.name == behind), None)
-        if trace is not None
-        else None
-    )
+    ops = () if trace is None else trace.ops
+    op = next((each for each in reversed(ops) if each.name == behind), None)
     if op is None:
         return
     if op.source is not None:
