@@ -11,6 +11,9 @@ EXPLAINED: dict[str, dict[str, str]] = {
         "weights instead of initializing them with one. Each norm therefore shrinks the signal, until the next norms "
         "divide by little but their eps. Trained from this initialization, the loss does not move; with gains of one "
         "it falls immediately (table above).",
+        "U525": "A consequence of these gains: the trial steps, too, leave the loss where it was.",
+        "U530": "A consequence of these gains; Adam at 0.01, the reference of this finding, overcomes it.",
+        "U531": "The same trial steps, judged as a whole.",
     },
     "hf/mobilenet_v1": {
         "F110": "Real, and the cause. The default configuration drops 99.9 % of the classifier's input and multiplies "
