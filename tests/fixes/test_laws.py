@@ -345,7 +345,9 @@ def tied(case: Case) -> Case:
 
 
 def narrow(case: Case) -> Case:
-    case.model.to(torch.bfloat16)
+    hidden = [each for each in getattr(case.model, "layers", ()) if isinstance(each, nn.Module)]
+    for module in (case.model, *hidden):  # layers in a Python list are not cast with their model
+        module.to(torch.bfloat16)
     inputs = case.inputs.to(torch.bfloat16) if case.inputs.is_floating_point() else case.inputs
     loss = case.loss
 
