@@ -244,7 +244,8 @@ def multiply(call: Call) -> MomentMap:
 
 
 def _known(value: int | None) -> int:
-    assert value is not None  # a number is deterministic, and `_constants` handles products of numbers
+    if value is None:  # a number is deterministic, and `_constants` handles products of numbers
+        raise UnpredictableError("a product without a tensor")
     return value
 
 
