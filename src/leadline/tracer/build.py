@@ -36,7 +36,6 @@ from leadline.tracer.names import ModelIndex, Named
 from leadline.tracer.recorder import RecordedOp, Recorder
 from leadline.tracer.sharded import fill_gathered_parameters, original_class
 from leadline.tracer.sources import find_source, repository_root
-from leadline.tracer.stats_queue import measure_pairs
 from leadline.tracer.values import ValueEntry, dtype_name
 
 R = TypeVar("R")
@@ -152,20 +151,26 @@ def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[Val
     )
 
 
-def _pending_numbers(entries: Sequence[ValueEntry]) -> Iterator[Any]:
+def _pending_numbers(entries: Sequence[ValueEntry]) -> list[Any]:
     """What was measured of the values and may still be on a device: all of it is transferred at once."""
-    for entry in entries:
-        yield from _deferred(entry.forward)
-        yield from _deferred(entry.backward)
-        yield from entry.units or ()
-        yield from () if entry.attended is None else (*entry.attended.numbers, entry.attended.slices)
-        yield from (entry.shared_mean, entry.summed_targets, entry.choices)
-        yield from () if entry.mixing is None else (entry.mixing.matrix, entry.mixing.numbers)
-        yield entry.gradient_spread
-
-
-def _deferred(raw: stats.RawStats | None) -> Iterable[Any]:
-    return raw if raw is not None and stats.is_deferred(raw) else ()
+    numbers: list[Any] = []
+    for entry in entries:  # without generators: most entries hold nothing, and there are thousands of them
+        for raw in (entry.forward, entry.backward):
+            if raw is not None and stats.is_deferred(raw):
+                numbers += raw
+        if entry.units is not None:
+            numbers += entry.units
+        if entry.attended is not None:
+            numbers += (*entry.attended.numbers, entry.attended.slices)
+        if entry.mixing is not None:
+            numbers += (entry.mixing.matrix, entry.mixing.numbers, entry.gradient_spread)
+        if entry.shared_mean is not None:
+            numbers.append(entry.shared_mean)
+        if entry.summed_targets is not None:
+            numbers.append(entry.summed_targets)
+        if entry.choices is not None:
+            numbers.append(entry.choices)
+    return numbers
 
 
 def _known_number(number: stats.Number | None, known: stats.Known) -> float | None:
@@ -325,7 +330,9 @@ def _measure_parameters(
     reasons = [stats.unobservable(weight) for weight in weights]
     readable = [None if reason else weight for weight, reason in zip(weights, reasons, strict=True)]
     readable_grads = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
-    pairs = measure_pairs(readable, readable_grads)
+    pairs = [
+        stats.measure_pair(weight, grad) for weight, grad in zip(readable, readable_grads, strict=True)
+    ]
     return _MeasuredParameters(
         reasons,
         [pair.weight for pair in pairs],
@@ -340,7 +347,8 @@ def _measure_parameters(
 
 def _flat(measured: _MeasuredParameters) -> Iterator[Any]:
     for raw in (*measured.weights, *measured.grads):
-        yield from _deferred(raw)
+        if raw is not None and stats.is_deferred(raw):
+            yield from raw
     yield from measured.products
     yield from measured.slices
 
@@ -351,7 +359,7 @@ def _read_parameters(
     """Return all parameters in the order of the model."""
     uses = _uses(ops)
     weights = _fetch_present(measured.weights, stats.fetch_stats, known)
-    grads = _fetch_present(measured.grads, stats.fetch_stats, known)
+    grads = _fetch_present(measured.grads, stats.fetch_gradients, known)
     products = [_known_number(each, known) for each in measured.products]
     slices = [() if each is None else tuple(known[id(each)]) for each in measured.slices]
     numbers = zip(measured.reasons, weights, grads, products, slices, strict=True)
@@ -376,7 +384,7 @@ def _parameter(  # noqa: PLR0913  (one argument for each thing that is measured)
     use: Op | None,
     unobserved: str,
     weight: Stats | None,
-    grad: Stats | None,
+    grad: GradientStats | None,
     product: float | None,
     slices: tuple[float, ...],
 ) -> Parameter:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
-from typing import Any
+from types import FrameType, FunctionType
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,13 @@ from torch.nn.modules import module as global_hooks
 from torch.overrides import resolve_name
 
 from leadline.ops.table import IN_PLACE_OPERATORS, canonical_name, find_op
+from leadline.records import Source
 from leadline.records.codec import spell_float
+from leadline.tracer.mixing import PRODUCTS
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.shield import atomic_contextmanager
+from leadline.tracer.sources import CallSites
+from leadline.tracer.stats import CHOICES, CLASS_LOSSES
 from leadline.tracer.values import tensors_in
 
 # Modules of Python functions that consist of torch calls, which are recorded one by one.
@@ -35,6 +40,10 @@ NOT_JSON = "?"
 _JSON_TYPES = frozenset({int, bool, str, type(None)})
 
 
+Probe = Literal["", "exit", "attention", "softmax", "class loss", "product", "choice"]
+_EXITS = frozenset(f"torch.Tensor.{name}" for name in ("item", "tolist", "numpy", "__float__", "__array__"))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpPlan:
     """How calls of one torch callable are recorded; worked out once per callable."""
@@ -47,6 +56,8 @@ class OpPlan:
     """It changes its first argument in place."""
     channels_first: bool = False
     bounds: tuple[float, float] | None = None
+    probe: Probe = ""
+    """What a call tells beyond the statistics of its outputs."""
     body: Callable[..., Any] | None = None
     """A function to run instead, so that the calls inside are recorded; None: the callable is recorded as one op."""
 
@@ -75,16 +86,32 @@ def _new_plan(func: Any) -> OpPlan | None:
     name = canonical_name(spelling)
     row = find_op(name)
     is_composite = row is None and getattr(func, "__module__", None) in _COMPOSITE_MODULES
+    kind, callable_name = None if row is None else row.kind, _callable_name(func, spelling)
     return OpPlan(
         name=name,
-        callable=_callable_name(func, spelling),
+        callable=callable_name,
         writes=_writes(spelling),
         channels_first=any(word in name for word in _CHANNELS_FIRST),
-        kind=None if row is None else row.kind,
+        kind=kind,
+        probe=_probe_of(name, callable_name, kind),
         layout=row is not None and row.is_layout,
         bounds=None if row is None else row.bounds,
         body=copy_without_dispatch(func) if is_composite else None,
     )
+
+
+def _probe_of(name: str, callable_name: str, kind: str | None) -> Probe:
+    if callable_name in _EXITS:
+        return "exit"
+    if kind == "attention":
+        return "attention"
+    if name == "softmax":
+        return "softmax"
+    if callable_name in CLASS_LOSSES:
+        return "class loss"
+    if name in PRODUCTS:
+        return "product"
+    return "choice" if name in CHOICES else ""
 
 
 def copy_without_dispatch(function: Callable[..., Any]) -> Callable[..., Any] | None:
@@ -151,6 +178,20 @@ OnCall = Callable[[nn.Module, tuple[Any, ...]], None]
 OnReturn = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], None]
 
 
+class _Running(NamedTuple):
+    """A call of a module that is running."""
+
+    key: int
+    """The `id` of the module."""
+    path: str
+    call: int
+    """How many calls of the module came before."""
+    frame: FrameType | None
+    """The frame in which PyTorch calls the module; None if the call began before it was followed."""
+    source: Source | None
+    """The line of the user's code that makes the call."""
+
+
 class CallStack:
     """The modules that are running, innermost last, and how often each was called.
 
@@ -158,21 +199,35 @@ class CallStack:
     run for modules that raise. If one is missed, its entry is dropped when an outer module returns.
     """
 
-    def __init__(self, model_index: ModelIndex) -> None:
+    def __init__(self, model_index: ModelIndex, call_sites: CallSites) -> None:
         self.counts: Counter[int] = Counter()
         self._paths = {key: named.names[0] for key, named in model_index.modules.items()}
-        self._running: list[tuple[int, str, int]] = []
+        self._running: list[_Running] = []
         self._thread = threading.get_ident()
+        self._call_sites = call_sites
 
     @property
     def here(self) -> tuple[str, int]:
         """Path of the innermost running module of the model, and the number of its call (0 is the first)."""
-        return self._running[-1][1:] if self._running else ("", 0)
+        return self._running[-1][1:3] if self._running else ("", 0)
 
-    def begin(self, module: nn.Module) -> None:
-        """Note that a call of this module is running, if it began before its calls were followed."""
+    @property
+    def source(self) -> Source | None:
+        """The line of the user's code that is making a call; None if the user does not edit what calls.
+
+        The stack is searched only up to the innermost module, because the lines of the others stay the same meanwhile.
+        """
+        return self._source_from(sys._getframe(1))
+
+    def _source_from(self, frame: FrameType | None) -> Source | None:
+        _, _, _, outer, source = self._running[-1] if self._running else _OUTSIDE
+        return self._call_sites.find(frame, outer, source)
+
+    def begin(self, module: nn.Module, frame: FrameType | None = None) -> None:
+        """Note that a call of this module is running; without its `frame`, it began before its calls were followed."""
         key = id(module)
-        self._running.append((key, self._paths[key], self.counts[key]))
+        source = None if frame is None else self._source_from(frame)
+        self._running.append(_Running(key, self._paths[key], self.counts[key], frame, source))
         self.counts[key] += 1
 
     @atomic_contextmanager
@@ -181,7 +236,7 @@ class CallStack:
 
         def enter(module: nn.Module, args: Any) -> None:
             if threading.get_ident() == self._thread and id(module) in self._paths:
-                self.begin(module)
+                self.begin(module, sys._getframe(1))
                 on_call(module, args)
 
         def leave(module: nn.Module, args: Any, *rest: Any) -> None:
@@ -198,21 +253,58 @@ class CallStack:
         try:
             yield
         finally:
+            # After an error, a frame would keep the tensors of the pass.
+            self._running = [each._replace(frame=None) for each in self._running]
             for handle in handles:
                 handle.remove()
                 # torch does not remove this entry itself
                 global_hooks._global_forward_hooks_with_kwargs.pop(handle.id, None)
 
 
+_OUTSIDE = _Running(0, "", 0, None, None)
+
+
 # The arguments of a torch call as JSON: tensors by their value ids, everything else as itself.
 
 
-def encode_call(
-    args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[int, int]
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments as JSON; `values` gives the value id by the `id` of the tensor."""
-    positional = tuple(_encode(argument, values) for argument in args)
-    return positional, {name: _encode(argument, values) for name, argument in kwargs.items()}
+class CallArguments(NamedTuple):
+    """The arguments of a call, as they are recorded."""
+
+    args: tuple[Any, ...]
+    """Positional arguments as JSON; see `leadline.records.Op.args`."""
+    kwargs: dict[str, Any]
+    tensors: list[Tensor]
+    """The tensors among the arguments."""
+    values: list[int]
+    """Ids of the values that these tensors are."""
+
+
+def read_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any], read: Callable[[Tensor], int]
+) -> CallArguments:
+    """Return the arguments of a call; `read` gives the value id of a tensor."""
+    tensors: list[Tensor] = []
+    values: list[int] = []
+    positional = tuple([_read_argument(each, tensors, values, read) for each in args])
+    named = {name: _read_argument(each, tensors, values, read) for name, each in kwargs.items()}
+    return CallArguments(positional, named, tensors, values)
+
+
+def _read_argument(
+    argument: Any, tensors: list[Tensor], values: list[int], read: Callable[[Tensor], int]
+) -> Any:
+    if type(argument) in _JSON_TYPES:
+        return argument
+    if isinstance(argument, Tensor):
+        value = read(argument)
+        tensors.append(argument)
+        values.append(value)
+        return f"%{value}"
+    inner = tensors_in(argument)
+    inner_values = [read(tensor) for tensor in inner]
+    tensors += inner
+    values += inner_values
+    return _encode(argument, dict(zip(map(id, inner), inner_values, strict=True)))
 
 
 def _encode(argument: Any, values: Mapping[int, int]) -> Any:

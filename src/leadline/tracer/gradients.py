@@ -44,19 +44,12 @@ class Gradients:
         self._run_safely = run_safely
         self._value_by_node: dict[int, int] = {}
 
-    def wait(self, tensor: Tensor, value: int) -> None:
-        """Measure the gradient of this value when it arrives. Only the first call for a value has an effect.
-
-        It is called when a value is written and again whenever it is read, because the output of a custom autograd
-        function has no graph yet while its forward runs.
-        """
-        entry = self._table.entries[value]
-        if entry.op is None or entry.has_gradient_hook or entry.is_rearranged:
-            return
+    def wait(self, tensor: Tensor, value: int, entry: ValueEntry) -> None:
+        """Measure the gradient of a value of an op when it arrives; if it has no graph, the entry still awaits it."""
         node = tensor.grad_fn
+        entry.awaits_gradient = node is None
         if node is None:
             return
-        entry.has_gradient_hook = True
         self._value_by_node[node._sequence_nr()] = value
         if type(node).__name__ == CHECKPOINT_NODE:
             self.regions.setdefault(id(node), CheckpointRegion(node, entry.op))

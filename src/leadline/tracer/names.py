@@ -11,7 +11,7 @@ from torch import Tensor, nn
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)  # not frozen: there are thousands, and a frozen one takes three times as long
 class Named(Generic[T]):
     """A module, parameter or buffer with all its paths in the model; the first path is its name."""
 

@@ -96,7 +96,7 @@ class PassObserver(TorchFunctionMode):
 
     def __init__(self, model_index: ModelIndex, watched_length: int | None) -> None:
         super().__init__()
-        self.calls = CallStack(model_index)
+        self.calls = CallStack(model_index, CallSites(repository_root(), CALLING_CODE))
         self.loss_calls: list[ObservedLoss] = []
         self.similarities: list[ObservedLoss] = []
         self.prints: list[OpPrint] = []
@@ -105,7 +105,6 @@ class PassObserver(TorchFunctionMode):
         self._plans: dict[Any, OpPlan | None] = {}
         self._weights: PlaceWeights = {}
         self.print_of = ValueTable()
-        self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -126,7 +125,7 @@ class PassObserver(TorchFunctionMode):
         elif plan.name == "cosine_similarity":
             self._note_loss(self.similarities, plan, (args, kwargs), result)
         if _drops(plan, args, kwargs):
-            site = OpSite(op=plan.name, module=self.calls.here[0], source=self._call_sites.here())
+            site = OpSite(op=plan.name, module=self.calls.here[0], source=self.calls.source)
             self.dropouts.append(site)
         if self._watched_length is not None:
             self._print(plan, (args, kwargs), tensors_in(result) or list(written), self._watched_length)
@@ -167,7 +166,7 @@ class PassObserver(TorchFunctionMode):
             OpPrint(
                 name=plan.name,
                 module=self.calls.here[0],
-                source=self._call_sites.here(),
+                source=self.calls.source,
                 axes=prints,
                 makers=tuple(maker for maker in makers if maker is not None),
             )

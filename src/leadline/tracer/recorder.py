@@ -16,10 +16,11 @@ from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
 from leadline.tracer import attention, mixing, stats
 from leadline.tracer.calls import (
+    CallArguments,
     CallStack,
     OpPlan,
-    encode_call,
     plan_for,
+    read_arguments,
     tensors_renormalized_by,
     tensors_written_by,
 )
@@ -32,7 +33,6 @@ from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
 MAX_MEASURED_OUTPUTS = 16
-_EXITS = frozenset(f"torch.Tensor.{name}" for name in ("item", "tolist", "numpy", "__float__", "__array__"))
 _KINDS_WITH_SHARED_MEAN = frozenset(
     {"weight", "matmul", "recurrent", "embedding", "norm", "add", "attention", "activation"}
 )
@@ -79,15 +79,12 @@ class RecordedOp:
     cut: CutKind | None = None
 
 
-class CallTensors(NamedTuple):
-    """The tensors among the arguments of a call."""
+class StartedCall(NamedTuple):
+    """A call of which the arguments were read and the result is not there yet."""
 
-    tensors: list[Tensor]
-    values: list[int]
-    """Ids of the values that these tensors are."""
+    arguments: CallArguments
     written: list[Tensor]
-    changed: list[Tensor]
-    """The written ones, or those that the op rescales as a side effect, which only a `FakeTensorRunner` asks for."""
+    """The tensors that it changes in place."""
 
 
 class ErrorBarrier:
@@ -132,7 +129,7 @@ class Recorder(TorchFunctionMode):
         super().__init__()
         self.table = ValueTable()
         self.ops: list[RecordedOp] = []
-        self.calls = CallStack(model_index)
+        self.calls = CallStack(model_index, CallSites(repository_root(), CALLING_CODE))
         self.barrier = ErrorBarrier(on_error)
         self.queue = StatsQueue()
         self.gradients = Gradients(self.table, self.barrier.run)
@@ -158,7 +155,6 @@ class Recorder(TorchFunctionMode):
         self.unmeasured = unmeasured
         """Why nothing is measured; "" if everything is."""
         self._plans: dict[Any, OpPlan | None] = {}
-        self._call_sites = CallSites(repository_root(), CALLING_CODE)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -176,55 +172,66 @@ class Recorder(TorchFunctionMode):
             result = func(*args, **kwargs)
             self.barrier.run(self._record_recomputed, plan, args, kwargs, result)
             return result
-        call_tensors = self.barrier.run(self._before_call, plan, args, kwargs)
-        if self._runner is None or call_tensors is None:
+        started = self.barrier.run(self._before_call, plan, args, kwargs)
+        if started is None or self._runner is None:
             result = func(*args, **kwargs)
         else:
-            result = self._runner.run((func, args, kwargs), call_tensors.tensors, call_tensors.changed)
-        if call_tensors is not None:
-            self.barrier.run(self._after_call, plan, args, kwargs, (call_tensors, result))
+            changed = started.written or tensors_renormalized_by(plan, args, kwargs)
+            result = self._runner.run((func, args, kwargs), started.arguments.tensors, changed)
+        if started is not None:
+            self.barrier.run(self._after_call, plan, args, kwargs, (started, result))
         return result
 
-    def _before_call(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallTensors:
+    def _before_call(self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StartedCall:
         """Return what the op is about to read and write."""
-        written = tensors_written_by(plan, args, kwargs)
-        tensors = tensors_in((args, kwargs) if kwargs else args)
-        changed = written
-        if self._runner is not None and not written:
-            changed = tensors_renormalized_by(plan, args, kwargs)
-        return CallTensors(tensors, [self._read(tensor) for tensor in tensors], written, changed)
+        written = tensors_written_by(plan, args, kwargs) if kwargs or plan.writes else []
+        return StartedCall(read_arguments(args, kwargs, self._read), written)
 
     def _after_call(
-        self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], run: tuple[CallTensors, Any]
+        self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], run: tuple[StartedCall, Any]
     ) -> None:
         """Record the op."""
-        (tensors, values, written, _), result = run
-        value_by_id = {id(tensor): value for tensor, value in zip(tensors, values, strict=True)}
-        outputs = _outputs(result, tensors, written)
-        if values and plan.callable in _EXITS:
-            module, source = self.calls.here[0], self._call_sites.here()
-            self.exits.append(
-                GraphExit(
-                    name=plan.callable.rpartition(".")[2], value=values[0], module=module, source=source
-                )
-            )
-        if op := self._record(plan, values, outputs, written):
-            op.cut = None if _reads_shapes(plan) else _cut_kind(tensors, outputs, is_in_place=bool(written))
-            op.args, op.kwargs = encode_call(args, kwargs, value_by_id)
-            if plan.kind == "attention" and not self.unmeasured:
-                self.table.entries[op.outputs[0]].attended = attention.measure_attention(*args, **kwargs)
-            elif plan.name == "softmax" and not self.unmeasured and _is_over_last(tensors[0], args, kwargs):
-                attended, _ = stats.attempt(attention.measure_softmax, tensors[0])
-                self.table.entries[op.outputs[0]].attended = attended
-            elif plan.callable in stats.CLASS_LOSSES and not self.unmeasured:
-                self.table.entries[op.outputs[0]].summed_targets = stats.count_targets(*args, **kwargs)
-            elif plan.name in mixing.PRODUCTS and not self.unmeasured:
-                product = mixing.find_stream_product(plan.name, args, outputs[0])
-                if product is not None:
-                    measured, _ = stats.attempt(mixing.measure_mixing, outputs[0], product)
-                    self.table.entries[op.outputs[0]].mixing = measured
-            elif plan.name in stats.CHOICES and not self.unmeasured:
-                self.table.entries[op.outputs[-1]].choices = stats.count_choices(tensors, outputs)
+        (arguments, written), result = run
+        if plan.probe == "exit" and arguments.values:
+            self._note_exit(plan, arguments.values[0])
+        outputs = _outputs(result, arguments.tensors, written)
+        op = self._record(plan, arguments.values, outputs, written)
+        if op is None:
+            return
+        op.args, op.kwargs = arguments.args, arguments.kwargs
+        op.cut = _cut_kind(plan, arguments.tensors, outputs, is_in_place=bool(written))
+        if plan.probe and not self.unmeasured:
+            self._measure_more(plan, (args, kwargs), arguments.tensors, outputs)
+
+    def _note_exit(self, plan: OpPlan, value: int) -> None:
+        name = plan.callable.rpartition(".")[2]
+        self.exits.append(
+            GraphExit(name=name, value=value, module=self.calls.here[0], source=self.calls.source)
+        )
+
+    def _measure_more(
+        self,
+        plan: OpPlan,
+        call: tuple[tuple[Any, ...], dict[str, Any]],
+        tensors: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+    ) -> None:
+        """Measure what the `probe` of the plan says; the op was recorded last."""
+        args, kwargs = call
+        entry = self.table.entries[self.ops[-1].outputs[0]]
+        if plan.probe == "attention":
+            entry.attended = attention.measure_attention(*args, **kwargs)
+        elif plan.probe == "softmax" and _is_over_last(tensors[0], args, kwargs):
+            entry.attended, _ = stats.attempt(attention.measure_softmax, tensors[0])
+        elif plan.probe == "class loss":
+            entry.summed_targets = stats.count_targets(*args, **kwargs)
+        elif plan.probe == "product":
+            product = mixing.find_stream_product(plan.name, args, outputs[0])
+            if product is not None:
+                entry.mixing, _ = stats.attempt(mixing.measure_mixing, outputs[0], product)
+        elif plan.probe == "choice":
+            indices = self.table.entries[self.ops[-1].outputs[-1]]
+            indices.choices = stats.count_choices(tensors, outputs)
 
     def _record_recomputed(
         self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -306,8 +313,9 @@ class Recorder(TorchFunctionMode):
         value = self.table.find(tensor)
         if value is None:
             return self._adopt(tensor) if tensor.grad_fn else self.table.add(tensor, self._source(tensor))
-        if not self.unmeasured:
-            self.gradients.wait(tensor, value)
+        entry = self.table.entries[value]
+        if entry.awaits_gradient:  # the output of a custom autograd function had no graph when it was recorded
+            self.gradients.wait(tensor, value, entry)
         return value
 
     def _source(self, tensor: Tensor) -> ValueEntry:
@@ -342,28 +350,19 @@ class Recorder(TorchFunctionMode):
         if not outputs:
             return None
         index = len(self.ops)
-        unobserved = ""
-        if plan.name in UNINITIALIZED_OPS:
-            unobserved = "uninitialized memory"
-        elif len(outputs) > MAX_MEASURED_OUTPUTS:
-            unobserved = f"one of more than {MAX_MEASURED_OUTPUTS} outputs"
-        output_values = [
-            self.table.add(tensor, self._entry(plan, tensor, index, values, unobserved)) for tensor in outputs
-        ]
+        output_values = [self._add_output(plan, tensor, values, len(outputs)) for tensor in outputs]
         for tensor in written:
             base = self._base(tensor)
             if base is not None:
                 values.append(self._read(base))
                 entry = describe(base)
                 entry.op, entry.unobserved = index, CHANGED_THROUGH_VIEW
+                entry.awaits_gradient = not self.unmeasured
                 output_values.append(self.table.add(base, entry))
         module, call = self.calls.here
         op = RecordedOp(plan, module, call, self.phase, tuple(values), tuple(output_values))
-        op.source = self._call_sites.here()
+        op.source = self.calls.source
         self.ops.append(op)
-        if not self.unmeasured:
-            for tensor, value in zip(outputs, output_values, strict=False):
-                self.gradients.wait(tensor, value)
         return op
 
     def _base(self, tensor: Tensor) -> Tensor | None:
@@ -378,22 +377,27 @@ class Recorder(TorchFunctionMode):
         is_hidden = base is not None and base.grad_fn is not None and self.table.find(base) is None
         return None if is_hidden else base
 
-    def _entry(
-        self, plan: OpPlan, tensor: Tensor, index: int, values: Sequence[int], unobserved: str
-    ) -> ValueEntry:
+    def _add_output(self, plan: OpPlan, tensor: Tensor, values: Sequence[int], count: int) -> int:
+        """Add an output of the op that is being recorded, one of `count`, and measure it; return its value id."""
         entry = describe(tensor)
-        entry.op, entry.unobserved = index, unobserved
+        entry.op = len(self.ops)
         entry.unit_dim = self._unit_dim(plan, entry, values)
+        if plan.name in UNINITIALIZED_OPS:
+            entry.unobserved = "uninitialized memory"
+        elif count > MAX_MEASURED_OUTPUTS:
+            entry.unobserved = f"one of more than {MAX_MEASURED_OUTPUTS} outputs"
         if plan.layout and values and self._has_stats(values[0]):
             entry.is_rearranged = True
-            return entry
-        if unobserved:
-            return entry
-        units = self._unit_kind(plan, entry)
-        dims = len(entry.shape)
-        is_last = dims > 1 and entry.unit_dim in (-1, dims - 1)
-        self._observe(tensor, entry, units, can_wait=units is None or is_last)
-        return entry
+            return self.table.add(tensor, entry)
+        if not entry.unobserved:
+            units = self._unit_kind(plan, entry)
+            dims = len(entry.shape)
+            is_last = dims > 1 and entry.unit_dim in (-1, dims - 1)
+            self._observe(tensor, entry, units, can_wait=units is None or is_last)
+        value = self.table.add(tensor, entry)
+        if not self.unmeasured:
+            self.gradients.wait(tensor, value, entry)
+        return value
 
     def _unit_kind(self, plan: OpPlan, entry: ValueEntry) -> UnitKind | None:
         """Return what is measured of the units of this value; None if it has none."""
@@ -470,7 +474,9 @@ def _reads_shapes(plan: OpPlan) -> bool:
     return row is not None and row.reads_shapes
 
 
-def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, is_in_place: bool) -> CutKind | None:
+def _cut_kind(
+    plan: OpPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, is_in_place: bool
+) -> CutKind | None:
     """Return how a call ends the graph; None if it does not, or if there was none before it.
 
     A new leaf (`torch.tensor(scores, requires_grad=True)`) begins a graph of its own, so it ends that of its inputs.
@@ -482,6 +488,8 @@ def _cut_kind(inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, is_in_plac
         if each.requires_grad:
             break
     else:
+        return None
+    if _reads_shapes(plan):
         return None
     if not any(each.is_floating_point() or each.is_complex() for each in outputs):
         return "discrete"

@@ -164,32 +164,37 @@ def hide_gradients(tensors: Sequence[Tensor]) -> Iterator[None]:
 
     Hooks that the pass itself registers on a tensor are removed on exit.
     """
-    saved = [(tensor, tensor.grad, {kind: _hooks(tensor, kind) for kind in _HOOKS}) for tensor in tensors]
+    saved = [(tensor, tensor.grad, _hooks(tensor)) for tensor in tensors]
     try:
-        for tensor in tensors:
-            tensor.grad = None
-            _set_hooks(tensor, "_post_accumulate_grad_hooks", {})
+        for tensor, grad, (_, after_accumulation) in saved:
+            if grad is not None:
+                tensor.grad = None
+            if after_accumulation:
+                _set_hooks(tensor._post_accumulate_grad_hooks, {})
         yield
     finally:
-        for tensor, grad, hooks in saved:
-            tensor.grad = grad
-            for kind, before in hooks.items():
-                _set_hooks(tensor, kind, before)
+        for tensor, grad, (backward, after_accumulation) in saved:
+            if tensor.grad is not grad:
+                tensor.grad = grad
+            _set_hooks(tensor._backward_hooks, backward)
+            _set_hooks(getattr(tensor, "_post_accumulate_grad_hooks", None), after_accumulation)
 
 
-_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+_Hooks = dict[int, Any]
 
 
-def _hooks(tensor: Tensor, kind: str) -> dict[int, Any]:
-    return dict(getattr(tensor, kind, None) or {})
+def _hooks(tensor: Tensor) -> tuple[_Hooks, _Hooks]:
+    """Copies of the hooks of the tensor's gradient, and of those that run once it is accumulated."""
+    backward: _Hooks | None = tensor._backward_hooks
+    after_accumulation: _Hooks | None = getattr(tensor, "_post_accumulate_grad_hooks", None)
+    return dict(backward) if backward else {}, dict(after_accumulation) if after_accumulation else {}
 
 
-def _set_hooks(tensor: Tensor, kind: str, hooks: dict[int, Any]) -> None:
-    """Change the dictionary of the tensor in place, if it has one, because autograd reads that dictionary."""
-    own = getattr(tensor, kind, None)
-    if own is not None and own != hooks:
-        own.clear()
-        own.update(hooks)
+def _set_hooks(hooks: _Hooks | None, wanted: _Hooks) -> None:
+    """Change the dictionary of a tensor in place, if it has one, because autograd reads that dictionary."""
+    if hooks is not None and hooks != wanted:
+        hooks.clear()
+        hooks.update(wanted)
 
 
 # Settings of the process and of this thread, by value: whoever changed them, they are what they were.

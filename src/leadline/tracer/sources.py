@@ -76,9 +76,19 @@ class CallSites:
 
     def here(self) -> Source | None:
         """Return the innermost line below the root that is on the stack; None if there is none."""
+        return self.find(sys._getframe(1), None, None)
+
+    def find(
+        self, frame: FrameType | None, outer: FrameType | None, outer_source: Source | None
+    ) -> Source | None:
+        """Return the innermost line below the root, from `frame` outward.
+
+        From the frame `outer` on, which is on the stack, the search is known to end at `outer_source`.
+        """
         paths, boundary = self._paths, self._boundary
-        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
+            if frame is outer:
+                return outer_source
             code = frame.f_code
             known = paths.get(id(code))
             if known is None:

@@ -183,9 +183,11 @@ def measure_norm(x: Tensor) -> RawStats:
 def measure_gradient(x: Tensor) -> RawStats:
     """Measure norm and non-finite elements only, where the norm shows that no element is near the dtype's limits."""
     norm = _safe_norm(x)
-    if norm is None:
-        return measure(x)
-    return RawStats(x.numel(), 1.0, math.nan, norm, math.nan, math.nan, math.nan, 0.0)
+    return measure(x) if norm is None else _norm_only(x.numel(), norm)
+
+
+def _norm_only(size: int, norm: float) -> RawStats:
+    return RawStats(size, 1.0, math.nan, norm, math.nan, math.nan, math.nan, 0.0)
 
 
 def _safe_norm(x: Tensor) -> float | None:
@@ -198,6 +200,46 @@ def _safe_norm(x: Tensor) -> float | None:
     else:
         norm = math.sqrt(sum(torch.dot(part, part).item() for part in _parts(flat)))
     return norm if SAFE_PEAK[0] < norm < SAFE_PEAK[1] else None
+
+
+class PairStats(NamedTuple):
+    """What is measured of a parameter and its gradient; None where one of them cannot be read."""
+
+    weight: RawStats | None
+    grad: RawStats | None
+    product: Number | None
+    r"""$\langle g, w \rangle$."""
+
+
+def measure_pair(weight: Tensor | None, grad: Tensor | None) -> PairStats:
+    """Measure a parameter and its gradient; None stands for one that cannot be read."""
+    if weight is None or grad is None:
+        raw = None if weight is None else attempt(measure_norm, weight)[0]
+        return PairStats(raw, None if grad is None else attempt(measure_gradient, grad)[0], None)
+    if _is_short_vector(weight) and _is_short_vector(grad):  # nearly all: without a copy or a further call
+        w, g = weight.detach().view(-1), grad.detach().view(-1)
+        norms = math.sqrt(torch.dot(w, w).item()), math.sqrt(torch.dot(g, g).item())
+        if all(SAFE_PEAK[0] < norm < SAFE_PEAK[1] for norm in norms):
+            raw = _norm_only(w.numel(), norms[0])._replace(total=w.sum().item())
+            return PairStats(raw, _norm_only(g.numel(), norms[1]), torch.dot(w, g).item())
+    dense = grad if grad.layout == weight.layout else grad.to_dense()
+    return PairStats(
+        attempt(measure_norm, weight)[0],
+        attempt(measure_gradient, grad)[0],
+        attempt(inner_product, dense, weight)[0],
+    )
+
+
+def _is_short_vector(x: Tensor) -> bool:
+    """Whether BLAS can read the elements as one vector, and add their products without a loss of precision."""
+    return (
+        (type(x) is Tensor or type(x) is torch.nn.Parameter)
+        and x.is_cpu
+        and x.dtype is torch.float32
+        and x.layout is torch.strided
+        and x.is_contiguous()
+        and x.numel() <= MAX_DOT_SIZE
+    )
 
 
 def sum_units(y: Tensor, unit_dim: int) -> Tensor:

@@ -31,7 +31,8 @@ class TensorState:
     values: Tensor | None = None
     """A copy of the values; None if they are not restored."""
     storage_bytes: int | None = None
-    version: Any = None
+    version: int | None = None
+    """The version counter, by which autograd notices that a tensor it saved was changed."""
     grad: Tensor | None = None
     grad_values: Tensor | None = None
 
@@ -44,7 +45,7 @@ class TensorState:
         self.values = self.alias.clone() if known is None else known
         if _is_plain(tensor):
             self.storage_bytes = self.alias.untyped_storage().nbytes()
-        self.version = None if tensor.is_inference() else _unsafe_preserve_version_counter(tensor)
+        self.version = None if tensor.is_inference() else tensor._version
 
     def drop_values(self) -> None:
         """Free the copy of the values."""
@@ -67,8 +68,8 @@ class TensorState:
                 _restore_values(alias, self.values)
         if self.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
-        if self.version is not None:
-            self.version.__exit__()
+        if self.version is not None and tensor._version != self.version:
+            torch._C._autograd._unsafe_set_version_counter((tensor,), (self.version,))
 
     def restore_gradient(self) -> None:
         if self.tensor.grad is not self.grad:

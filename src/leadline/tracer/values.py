@@ -48,7 +48,8 @@ class ValueEntry:
     unobserved: str = ""
     is_rearranged: bool = False
     """A layout op wrote it: its statistics are those of the value that the op rearranges."""
-    has_gradient_hook: bool = False
+    awaits_gradient: bool = False
+    """Its gradient is to be measured, but it was not part of a graph yet."""
     is_queued: bool = False
     """Its elements were copied and are measured later, see `stats_queue`."""
 
