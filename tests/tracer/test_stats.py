@@ -253,15 +253,47 @@ def test_an_inner_product_agrees_with_the_definition(dtype: torch.dtype):
 def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
     y = torch.tensor([[0.0, 0.5, 1.0, -1.0], [0.0, 0.0, 0.99, -0.999]])
     (units,) = stats.fetch_units(
-        [stats.measure_units(y, -1, (-1.0, 1.0), stats.measure(y), stats.sum_units(y, -1))]
+        [stats.measure_value(y, stats.UnitKind(-1, is_activation=True, bounds=(-1.0, 1.0))).units]
     )
     assert (units.count, units.dead, units.saturated) == (4, 1, 2)
 
 
 def test_units_of_a_tensor_without_zeros_are_all_alive_and_unbounded_ones_never_saturated():
     y = torch.rand(3, 4, 5) + 0.1
-    (units,) = stats.fetch_units([stats.measure_units(y, 1, None, stats.measure(y), stats.sum_units(y, 1))])
+    (units,) = stats.fetch_units([stats.measure_value(y, stats.UnitKind(1, is_activation=True)).units])
     assert (units.count, units.dead, units.saturated) == (4, 0, None)
+
+
+PAIRS = {
+    "ordinary": (torch.randn(6, 8), torch.randn(6, 8)),
+    "transposed": (torch.randn(6, 8), torch.randn(8, 6).t()),
+    "more than one dot product": (torch.randn(3, stats.MAX_DOT_SIZE), torch.randn(3, stats.MAX_DOT_SIZE)),
+    "no gradient": (torch.randn(6, 8), torch.zeros(6, 8)),
+    "a huge weight": (torch.randn(6, 8) * 1e30, torch.randn(6, 8)),
+    "a tiny gradient": (torch.randn(6, 8), torch.randn(6, 8) * 1e-30),
+    "half precision": (torch.randn(6, 8).bfloat16(), torch.randn(6, 8).bfloat16()),
+    "a sparse gradient": (torch.randn(6, 8), torch.eye(6, 8).to_sparse()),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_a_parameter_and_its_gradient_have_the_norms_and_the_product_of_the_definition(case: str):
+    weight, grad = PAIRS[case]
+    pair = stats.measure_pair(torch.nn.Parameter(weight), grad)
+    dense, wide = grad.to_dense().double(), weight.double()
+    (found,), (found_grad,) = stats.fetch_stats([pair.weight]), stats.fetch_gradients([pair.grad])
+    assert found.mean == pytest.approx(wide.mean().item(), abs=TOLERANCE * found.rms)
+    assert found.ms == pytest.approx(wide.square().mean().item(), rel=TOLERANCE)
+    assert found_grad.ms == pytest.approx(dense.square().mean().item(), rel=TOLERANCE)
+    scale = wide.norm().item() * dense.norm().item()
+    assert pair.product == pytest.approx((wide * dense).sum().item(), abs=1e-3 * scale)
+
+
+def test_a_parameter_that_cannot_be_read_leaves_its_gradient_measured():
+    x = torch.randn(3)
+    assert stats.measure_pair(None, x).grad is not None
+    assert stats.measure_pair(x, None).weight is not None
+    assert stats.measure_pair(None, x).product is stats.measure_pair(x, None).product is None
 
 
 @pytest.mark.parametrize("field", ["mean", "ms", "abs_max", "zero_share"])

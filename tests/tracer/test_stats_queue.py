@@ -9,14 +9,8 @@ from torch.nn import functional as F
 
 import leadline
 from leadline.tracer import stats
-from leadline.tracer.stats_queue import (
-    MAX_BATCH_SIZE,
-    MAX_QUEUED_SIZE,
-    MAX_RESERVED_SIZE,
-    StatsQueue,
-    UnitKind,
-    measure_pairs,
-)
+from leadline.tracer.stats import UnitKind
+from leadline.tracer.stats_queue import MAX_BATCH_SIZE, MAX_QUEUED_SIZE, MAX_RESERVED_SIZE, StatsQueue
 from leadline.tracer.values import ValueEntry, describe
 
 ROW = (6, 8)
@@ -67,16 +61,14 @@ def test_a_batch_gives_the_statistics_of_each_tensor_whatever_the_others_hold():
 @pytest.mark.parametrize("bounds", [None, (-1.0, 1.0)])
 def test_a_batch_counts_the_units_of_each_tensor(bounds: tuple[float, float] | None):
     queue = StatsQueue()
-    kind = UnitKind(is_activation=True, bounds=bounds)
+    kind = UnitKind(-1, is_activation=True, bounds=bounds)
     finite = {name: tensor for name, tensor in HARD.items() if tensor.isfinite().all()}
     entries = {name: queued(queue, tensor, kind) for name, tensor in finite.items()}
     queue.measure()
     for name, tensor in finite.items():
-        sums = stats.sum_units(tensor, -1)
-        alone = stats.measure_units(tensor, -1, bounds, stats.measure(tensor), sums)
-        assert stats.fetch_units([entries[name].units]) == stats.fetch_units([alone]), name  # type: ignore[list-item]
-        expected = stats.measure_shared_mean(sums, tensor.numel())
-        assert entries[name].shared_mean == pytest.approx(expected, rel=1e-5)
+        alone = stats.measure_value(tensor, kind)
+        assert stats.fetch_units([entries[name].units]) == stats.fetch_units([alone.units]), name  # type: ignore[list-item]
+        assert entries[name].shared_mean == pytest.approx(alone.shared_mean, rel=1e-5)
 
 
 def test_what_is_written_to_a_tensor_later_does_not_matter():
@@ -126,30 +118,3 @@ def test_a_default_device_does_not_move_what_waits():
     with torch.device("meta"):
         trace = leadline.trace(model, *batch, F.cross_entropy, theory=False)
     assert all(value.forward is not None for value in trace.values if value.op is not None)
-
-
-def test_a_pair_in_a_batch_has_the_statistics_that_it_has_alone():
-    weights = [*HARD.values(), torch.randn(ROW), torch.randn(3), None, torch.randn(ROW)]
-    grads = [*reversed(HARD.values()), torch.randn(ROW), torch.randn(3), torch.randn(3), None]
-    for weight, grad, pair in zip(weights, grads, measure_pairs(weights, grads), strict=True):
-        (alone,) = measure_pairs([weight], [grad])
-        for one, other in ((pair.weight, alone.weight), (pair.grad, alone.grad)):
-            assert (one is None) == (other is None)
-            if one is not None and other is not None:
-                assert one.norm * one.scale == pytest.approx(other.norm * other.scale, rel=1e-5, nan_ok=True)
-        assert (pair.product is None) == (weight is None or grad is None)
-        if pair.product is not None:
-            assert pair.product == pytest.approx(alone.product, rel=1e-4, nan_ok=True)
-
-
-def test_parameters_of_one_shape_are_not_measured_one_by_one(monkeypatch: pytest.MonkeyPatch):
-    alone: list[torch.Size] = []
-
-    def measure_norm(x: Tensor) -> stats.RawStats:
-        alone.append(x.shape)
-        return stats.measure(x)
-
-    monkeypatch.setattr(stats, "measure_norm", measure_norm)
-    model = nn.Sequential(*(nn.Linear(8, 8) for _ in range(10)), nn.Linear(8, 2))
-    leadline.trace(model, torch.randn(4, 8), loss=lambda y: y.square().mean(), theory=False)
-    assert set(alone) == {torch.Size((2, 8)), torch.Size((2,))}

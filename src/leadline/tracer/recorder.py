@@ -28,7 +28,8 @@ from leadline.tracer.gradients import Gradients
 from leadline.tracer.inputs import CALLING_CODE, named_tensors
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.sources import CallSites, repository_root
-from leadline.tracer.stats_queue import StatsQueue, UnitKind
+from leadline.tracer.stats import UnitKind
+from leadline.tracer.stats_queue import StatsQueue
 from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
@@ -405,7 +406,7 @@ class Recorder(TorchFunctionMode):
             return None
         if len(entry.shape) < 2 or 0 in entry.shape:
             return None
-        return UnitKind(plan.kind == "activation", plan.bounds)
+        return UnitKind(entry.unit_dim, plan.kind == "activation", plan.bounds)
 
     def _has_stats(self, value: int) -> bool:
         """Whether the value has statistics, inherits them, or has a reason for having none."""
@@ -421,10 +422,8 @@ class Recorder(TorchFunctionMode):
             entry.is_queued = True
         elif tensor.is_floating_point() or tensor.is_complex():
             entry.unobserved = self.unmeasured or stats.unobservable(tensor)
-            if not entry.unobserved and units is not None:
-                _measure_with_units(units, tensor, entry)
-            elif not entry.unobserved:
-                entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor)
+            if not entry.unobserved:
+                _measure_value(tensor, entry, units)
             elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
                 entry.forward, entry.unobserved = known, ""
         return entry
@@ -439,16 +438,12 @@ class Recorder(TorchFunctionMode):
         return first.unit_dim if first is not None and len(first.shape) == len(entry.shape) else -1
 
 
-def _measure_with_units(units: UnitKind, tensor: Tensor, entry: ValueEntry) -> None:
-    sums, _ = stats.attempt(stats.sum_units, tensor, entry.unit_dim)
-    entry.forward, entry.unobserved = stats.attempt(stats.measure, tensor, sums)
-    if sums is None or entry.forward is None:
-        return
-    if units.is_activation:
-        entry.units, _ = stats.attempt(
-            stats.measure_units, tensor, entry.unit_dim, units.bounds, entry.forward.low, sums
-        )
-    entry.shared_mean, _ = stats.attempt(stats.measure_shared_mean, sums, tensor.numel())
+def _measure_value(tensor: Tensor, entry: ValueEntry, units: UnitKind | None) -> None:
+    measured, entry.unobserved = stats.attempt(stats.measure_value, tensor, units)
+    if measured is None and units is not None:  # a tensor of another class may refuse to be summed along an axis
+        measured, entry.unobserved = stats.attempt(stats.measure_value, tensor)
+    if measured is not None:
+        entry.forward, entry.units, entry.shared_mean = measured
 
 
 def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> list[Tensor]:

@@ -94,24 +94,54 @@ def attempt(
         return None, f"{type(x).__name__} cannot be measured ({type(error).__name__}: {reason})"
 
 
-def measure(x: Tensor, sums: Tensor | None = None) -> RawStats:
-    """Measure all statistics of a floating-point or complex tensor; `sums` are its `sum_units`, if known."""
+class UnitKind(NamedTuple):
+    """What is measured of the units of a value, which are slices along its axis of features."""
+
+    dim: int
+    is_activation: bool = False
+    """Whether dead and saturated units are counted."""
+    bounds: tuple[float, float] | None = None
+    """Limits of a bounded activation."""
+
+
+class ValueStats(NamedTuple):
+    """What is measured of a value; the last two only if its units are."""
+
+    forward: RawStats
+    units: RawUnits | None = None
+    shared_mean: Number | None = None
+    """The mean square over units of each unit's mean over samples and positions."""
+
+
+def measure(x: Tensor) -> RawStats:
+    """Measure all statistics of a floating-point or complex tensor."""
+    return measure_value(x).forward
+
+
+def measure_value(x: Tensor, kind: UnitKind | None = None) -> ValueStats:
+    """Measure all statistics of a floating-point or complex tensor, and of its units if their `kind` is given."""
     x, missing = _dense(x.detach())
-    raw = measure_now(x, sums) if x.device.type == "cpu" else measure_deferred(x, sums)
-    return raw._replace(size=raw.size + missing) if missing else raw
+    sums = None if kind is None else _sum_units(x, kind.dim)
+    raw = measure_now(x, sums) if x.is_cpu else measure_deferred(x, sums)
+    if missing:
+        raw = raw._replace(size=raw.size + missing)
+    if kind is None or sums is None:
+        return ValueStats(raw)
+    units = measure_units(x, kind, raw.low, sums) if kind.is_activation else None
+    return ValueStats(raw, units, _shared_mean(sums, x.numel()))
 
 
 def measure_now(x: Tensor, sums: Tensor | None = None) -> RawStats:
     """Measure on the CPU with extremes, `sum`, and one dot product each for the squares and for the nonzero elements.
 
-    Each of these calls is the fastest of several equivalent ones. `sums` are the `sum_units`, if they are known.
+    Each of these calls is the fastest of several equivalent ones. `sums` are those of the units, if they are known.
     """
     count = x.numel()
     if count == 0:
         return RawStats(0, 1.0, math.nan, math.nan, math.nan, math.nan, 0.0, 0.0)
     flat = _flat(x)
     low, high = torch.amin(flat).item(), torch.amax(flat).item()
-    if not (math.isfinite(low) and math.isfinite(high)):
+    if not math.isfinite(low + high):
         non_finite = torch.count_nonzero(x - x).item()
         total, norm = x.sum().item(), torch.linalg.vector_norm(x).item()
         return RawStats(count, 1.0, total, norm, low, high, torch.count_nonzero(x).item(), non_finite)
@@ -242,48 +272,41 @@ def _is_short_vector(x: Tensor) -> bool:
     )
 
 
-def sum_units(y: Tensor, unit_dim: int) -> Tensor:
-    """Return the sum of each unit (slice along `unit_dim`) over samples and positions."""
-    y, _ = _dense(y.detach())
+def _sum_units(y: Tensor, unit_dim: int) -> Tensor:
+    """Return the sum of each unit over samples and positions."""
     last = y.dim() - 1
     if unit_dim in (-1, last) and y.is_contiguous():
         return y.view(-1, y.shape[-1]).sum(0)
     return y.sum([dim for dim in range(last + 1) if dim != unit_dim % (last + 1)])
 
 
-def measure_units(
-    y: Tensor, unit_dim: int, bounds: tuple[float, float] | None, low: Number, sums: Tensor
-) -> RawUnits:
-    """Count units (slices along `unit_dim`) that are dead or saturated over all samples and positions.
+def measure_units(y: Tensor, kind: UnitKind, low: Number, sums: Tensor) -> RawUnits:
+    """Count units that are dead or saturated over all samples and positions.
 
-    `low` is the smallest element of `y`, and `sums` are its `sum_units`. A unit whose sum is not zero is alive. If
+    `low` is the smallest element of `y`, and `sums` are those of its units. A unit whose sum is not zero is alive. If
     nothing is negative, as after a ReLU, all others are dead.
     """
-    units = y.shape[unit_dim]
+    bounds, count = kind.bounds, y.shape[kind.dim]
     alive = _count(sums)
-    is_counted = _is_known(low, 0.0) or _is_known(alive, units)
+    is_counted = _is_known(low, 0.0) or _is_known(alive, count)
     if bounds is None and is_counted:
-        return RawUnits(units, alive, None)
-    y, _ = _dense(y.detach())
-    others = [dim for dim in range(y.dim()) if dim != unit_dim % y.dim()]
+        return RawUnits(count, alive, None)
+    others = [dim for dim in range(y.dim()) if dim != kind.dim % y.dim()]
     if not is_counted:
         alive = _count(y.abs().amax(others))
     if bounds is None:
-        return RawUnits(units, alive, None)
+        return RawUnits(count, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return RawUnits(units, alive, _count(nearest > SATURATION_SHARE * half))
+    return RawUnits(count, alive, _count(nearest > SATURATION_SHARE * half))
 
 
-def measure_shared_mean(sums: Tensor, size: int) -> Number:
-    """Return the mean square over units of each unit's mean over samples and positions.
-
-    `sums` are the `sum_units` of a tensor of `size` elements.
-    """
+def _shared_mean(sums: Tensor, size: int) -> Number:
+    """Return the mean square of the units' means; `sums` are those of a tensor of `size` elements."""
     units = sums.numel()
     means = sums / (size / units)
     mean_square = torch.dot(means, means)
-    return (mean_square.item() if mean_square.device.type == "cpu" else mean_square) / units
+    return (mean_square.item() if mean_square.is_cpu else mean_square) / units
 
 
 CHOICES = frozenset({"topk", "argmax", "max"})

@@ -7,14 +7,12 @@ the pass has driven its code out of the caches. The reductions of a batch share 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from leadline.tracer import stats
-from leadline.tracer.stats import RawStats, RawUnits
+from leadline.tracer.stats import RawStats, RawUnits, UnitKind
 from leadline.tracer.values import ValueEntry
 
 # Heuristic: 128 kB; copying a larger tensor takes about as long as measuring it with others saves.
@@ -25,14 +23,6 @@ MAX_BATCH_SIZE = 2**19
 MAX_RESERVED_SIZE = 2**23
 # Heuristic: tensors that are measured together; more save no more than a hundredth of a call each.
 MAX_BATCH_ROWS = 128
-
-
-class UnitKind(NamedTuple):
-    """What is measured of the units of a value, besides the mean that the batch shares."""
-
-    is_activation: bool
-    bounds: tuple[float, float] | None
-    """Limits of a bounded activation."""
 
 
 _Waiting = tuple[ValueEntry, UnitKind | None]
@@ -152,4 +142,6 @@ def _measure_units(waiting: list[_Waiting], values: Tensor, sums: Tensor, lows: 
         if kind.bounds is None and (alive[index] == units or lows[index] == 0):
             entry.units = RawUnits(units, alive[index], None)
         else:
-            entry.units = stats.measure_units(values[index], -1, kind.bounds, lows[index], sums[index])
+            entry.units = stats.measure_units(
+                values[index], kind._replace(dim=-1), lows[index], sums[index]
+            )
