@@ -75,7 +75,7 @@ def line_chart(
     size: tuple[float, float] = DEFAULT_SIZE,
     names: Sequence[str] = (),
 ) -> str:
-    """The lines over one axis, as SVG. `names`: the label below each place; its number if there are none."""
+    """The lines over one axis, as SVG. `names`: the label below each place; a place without one has its number."""
     return draw_chart(Chart(title=label, series=tuple(lines), kind=kind, names=tuple(names)), size)
 
 
@@ -124,7 +124,7 @@ def _axes(frame: Frame) -> Iterator[str]:
         anchor = "end" if place and place == frame.count - 1 else "middle"
         yield element(
             "text",
-            words(frame.names[place] if frame.names else str(place)),
+            words(frame.names[place] if place < len(frame.names) else str(place)),
             x=frame.x(place),
             y=frame.height - 5,
             text_anchor=anchor,
