@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from leadline.tracer.attention import MAX_QUERY_ROWS, fetch_attention, measure_attention
+from leadline.tracer.attention import MAX_QUERY_ROWS, attention_logits, fetch_attention, summarize
 
 SHAPE = (2, 3, 9, 8)
 
@@ -30,7 +30,7 @@ def test_purity_and_entropy_are_those_of_the_last_rows_written_out(how):
         "bool mask": {"attn_mask": causal},
         "float mask": {"attn_mask": torch.zeros(9, 9).masked_fill(~causal, -math.inf)},
     }[how]
-    (found,) = fetch_attention([measure_attention(q, k, v, **given)])
+    (found,) = fetch_attention(summarize(attention_logits(q, k, v, **given)[None]))
     weights = written_out(q, k, mask).softmax(-1)[..., -MAX_QUERY_ROWS:, :]
     assert found.keys == 9
     assert found.purity == pytest.approx(weights.square().sum(-1).mean().item(), rel=1e-5)
@@ -40,9 +40,24 @@ def test_purity_and_entropy_are_those_of_the_last_rows_written_out(how):
 def test_grouped_queries_are_measured_against_their_own_keys():
     torch.manual_seed(0)
     q, k, v = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 5, 8), torch.randn(2, 2, 5, 8)
-    (found,) = fetch_attention([measure_attention(q, k, v, enable_gqa=True)])
+    (found,) = fetch_attention(summarize(attention_logits(q, k, v, enable_gqa=True)[None]))
     weights = written_out(q, k.repeat_interleave(2, 1)).softmax(-1)[..., -MAX_QUERY_ROWS:, :]
     assert found.purity == pytest.approx(weights.square().sum(-1).mean().item(), rel=1e-5)
+
+
+def test_attentions_that_are_measured_together_have_what_each_has_alone():
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(5, 2, 3, 4, 9)
+    logits[1, ..., 5:] = -math.inf
+    logits[2, 0, 1, 3] = -math.inf
+    logits[3, 1, 0, 2, 4] = -1e4
+    together = fetch_attention(summarize(logits))
+    alone = [fetch_attention(summarize(each[None]))[0] for each in logits]
+    assert [each.slice_logits for each in together] == [each.slice_logits for each in alone]
+    for one, other in zip(together, alone, strict=True):
+        assert one.slice_purities == pytest.approx(other.slice_purities, rel=1e-5)
+        for name in ("purity", "entropy", "logit_var", "logit_max"):
+            assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5)
 
 
 def test_the_trace_of_a_fused_attention_carries_it():

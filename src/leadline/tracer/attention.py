@@ -30,7 +30,7 @@ class RawAttention(NamedTuple):
     """Largest magnitude of the logits, then purity, of each head or each index of the first axis: (2, slices)."""
 
 
-def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
+def attention_logits(  # noqa: PLR0913  (the signature of the measured op)
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -39,8 +39,8 @@ def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> RawAttention | None:
-    """Measure the logits and weights of the last rows, which see (nearly) all keys under a causal mask.
+) -> Tensor | None:
+    """Return the logits of the last rows, which see (nearly) all keys under a causal mask; masked ones are -inf.
 
     Returns None if the tensors cannot be read. The pass is not changed.
     """
@@ -52,12 +52,11 @@ def measure_attention(  # noqa: PLR0913  (the signature of the measured op)
         if enable_gqa and q.dim() > 2 and k.shape[-3] != q.shape[-3]:
             k = k.repeat_interleave(q.shape[-3] // k.shape[-3], dim=-3)
         logits = (q @ k.mT) * (scale if scale is not None else 1 / math.sqrt(q.shape[-1]))
-        summary = None if is_causal or attn_mask is not None else _plain_summary(logits)
-        return summary or _summary(_masked(logits, query.shape[-2], attn_mask, is_causal))
+        return _masked(logits, query.shape[-2], attn_mask, is_causal)
 
 
-def measure_softmax(logits: Tensor) -> RawAttention | None:
-    """Measure the last rows of logits (..., queries, keys) that a softmax over the keys reads, as of a fused attention.
+def softmax_logits(logits: Tensor) -> Tensor | None:
+    """Return a copy of the last rows of logits (..., queries, keys) that a softmax over the keys reads.
 
     Returns None if they cannot be read, or have no axis in front of queries and keys.
     """
@@ -66,7 +65,7 @@ def measure_softmax(logits: Tensor) -> RawAttention | None:
     if unobservable(logits):
         return None
     with torch.no_grad(), torch._C.DisableTorchFunction():
-        return _summary(logits.detach()[..., -MAX_QUERY_ROWS:, :].float())
+        return logits.detach()[..., -MAX_QUERY_ROWS:, :].to(torch.float32, copy=True)
 
 
 def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> Tensor:
@@ -83,54 +82,38 @@ def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> 
     return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
 
 
-def _plain_summary(logits: Tensor) -> RawAttention | None:
-    """Return what `_summary` returns in a third of its calls; None if it cannot be known that nothing is masked."""
-    if logits.device.type != "cpu":
-        return None
-    bounds = torch.aminmax(logits)
-    low, high = bounds[0].item(), bounds[1].item()
-    if not (low > MAX_MASKED_LOGIT and high < math.inf):
-        return None
-    keys, sizes = logits.shape[-1], logits.abs()
-    logits = logits.reshape(-1, keys)
-    log_weights = logits.log_softmax(-1).view(-1)
-    weights = log_weights.exp()
-    purities = weights.square().view(sizes.shape).sum(-1)
-    rows = logits.shape[0]
-    purity, entropy = (
-        torch.dot(weights, weights).item() / rows,
-        -torch.dot(weights, log_weights).item() / rows,
-    )
-    flat, means = logits.view(-1), logits.mean(-1)
-    mean_square = torch.dot(flat, flat).item() / flat.numel()
-    variance = max(mean_square - torch.dot(means, means).item() / rows, 0.0)
-    return RawAttention(keys, (purity, entropy, variance, max(-low, high)), _by_slice(sizes, purities))
-
-
-def _summary(logits: Tensor) -> RawAttention:
-    weights = logits.softmax(-1).nan_to_num(0.0)  # a fully masked row attends to nothing
-    purities = weights.square().sum(-1)
-    entropy = -torch.xlogy(weights, weights).sum(-1).mean()
-    visible = torch.isfinite(logits) & (logits > MAX_MASKED_LOGIT)
-    count = visible.sum(-1).clamp_min(1)
-    unmasked = torch.where(visible, logits, torch.zeros_like(logits))
-    mean = unmasked.sum(-1) / count
-    variance = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0).mean()
-    sizes = unmasked.abs()
-    return RawAttention(
-        logits.shape[-1], (purities.mean(), entropy, variance, sizes.amax()), _by_slice(sizes, purities)
-    )
+def summarize(logits: Tensor) -> list[RawAttention]:
+    """Measure the logits (attentions, ..., queries, keys) of attentions of one shape, and the weights they lead to."""
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        weights = logits.softmax(-1).nan_to_num(0.0)  # a fully masked row attends to nothing
+        purities = weights.square().sum(-1)
+        entropies = -torch.xlogy(weights, weights).sum(-1)
+        visible = (logits > MAX_MASKED_LOGIT) & (logits < math.inf)
+        count = visible.sum(-1).clamp_min(1)
+        unmasked = torch.where(visible, logits, torch.zeros_like(logits))
+        mean = unmasked.sum(-1) / count
+        variances = (unmasked.square().sum(-1) / count - mean.square()).clamp_min(0)
+        sizes = unmasked.abs()
+        columns = [each.flatten(1).mean(1) for each in (purities, entropies, variances)]
+        numbers = torch.stack((*columns, sizes.flatten(1).amax(1)), 1)
+        rows = numbers.tolist() if numbers.is_cpu else [row.unbind() for row in numbers]
+        slices = _by_slice(sizes, purities)
+        return [
+            RawAttention(logits.shape[-1], tuple(row), None if slices is None else slices[index])
+            for index, row in enumerate(rows)
+        ]
 
 
 def _by_slice(sizes: Tensor, purities: Tensor) -> Tensor | None:
-    """Reduce (batch, heads, queries, keys) to one column per head, and three axes to one per index of the first."""
-    if sizes.dim() not in (3, 4):
-        return None
+    """Reduce (attention, batch, heads, queries, keys) to one column per head, for each attention.
+
+    Without the axis of the batch there is one column per index of the axis before the queries.
+    """
     axis = sizes.dim() - 3
-    if sizes.shape[axis] > MAX_SLICES:
+    if axis not in (1, 2) or sizes.shape[axis] > MAX_SLICES:
         return None
-    others = [dim for dim in range(sizes.dim()) if dim != axis]
-    return torch.stack((sizes.amax(others), purities.mean(others[:-1])))
+    others = [dim for dim in range(1, sizes.dim()) if dim != axis]
+    return torch.stack((sizes.amax(others), purities.mean(others[:-1])), 1)
 
 
 def fetch_attention(raws: Sequence[RawAttention], known: Known = NOTHING_KNOWN) -> list[Attended]:

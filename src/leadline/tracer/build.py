@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +29,7 @@ from leadline.records import (
     Units,
     Value,
 )
-from leadline.tracer import stats
+from leadline.tracer import counts, stats
 from leadline.tracer.attention import fetch_attention
 from leadline.tracer.mixing import fetch_mixings
 from leadline.tracer.names import ModelIndex, Named
@@ -330,16 +330,14 @@ def _measure_parameters(
     reasons = [stats.unobservable(weight) for weight in weights]
     readable = [None if reason else weight for weight, reason in zip(weights, reasons, strict=True)]
     readable_grads = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
-    pairs = [
-        stats.measure_pair(weight, grad) for weight, grad in zip(readable, readable_grads, strict=True)
-    ]
+    pairs = [stats.measure_pair(weight, grad) for weight, grad in zip(readable, readable_grads, strict=True)]
     return _MeasuredParameters(
         reasons,
         [pair.weight for pair in pairs],
         [pair.grad for pair in pairs],
         [pair.product for pair in pairs],
         [
-            stats.attempt(stats.measure_slices, grad)[0] if has_choices and grad is not None else None
+            stats.attempt(counts.measure_slices, grad)[0] if has_choices and grad is not None else None
             for grad in readable_grads
         ],
     )

@@ -16,13 +16,13 @@ from torch.nn.modules import module as global_hooks
 from torch.overrides import resolve_name
 
 from leadline.ops.table import IN_PLACE_OPERATORS, canonical_name, find_op
-from leadline.records import Source
+from leadline.records import CutKind, Source
 from leadline.records.codec import spell_float
+from leadline.tracer.counts import CHOICES, CLASS_LOSSES
 from leadline.tracer.mixing import PRODUCTS
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.sources import CallSites
-from leadline.tracer.stats import CHOICES, CLASS_LOSSES
 from leadline.tracer.values import tensors_in
 
 # Modules of Python functions that consist of torch calls, which are recorded one by one.
@@ -262,6 +262,34 @@ class CallStack:
 
 
 _OUTSIDE = _Running(0, "", 0, None, None)
+
+
+def cut_kind(
+    plan: OpPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, is_in_place: bool
+) -> CutKind | None:
+    """Return how a call ends the graph; None if it does not, or if there was none before it.
+
+    A new leaf (`torch.tensor(scores, requires_grad=True)`) begins a graph of its own, so it ends that of its inputs.
+    """
+    for each in outputs:  # plain loops: this runs for every op
+        if each.requires_grad and (is_in_place or each.grad_fn is not None):
+            return None
+    for each in inputs:
+        if each.requires_grad:
+            break
+    else:
+        return None
+    if _reads_shapes(plan):
+        return None
+    if not any(each.is_floating_point() or each.is_complex() for each in outputs):
+        return "discrete"
+    return "call" if torch.is_grad_enabled() else "no_grad"
+
+
+def _reads_shapes(plan: OpPlan) -> bool:
+    """Whether the op reads no element, so that no graph can end in it."""
+    row = find_op(plan.name) if plan.kind == "create" else None
+    return row is not None and row.reads_shapes
 
 
 # The arguments of a torch call as JSON: tensors by their value ids, everything else as itself.

@@ -51,7 +51,7 @@ class Gradients:
         if node is None:
             return
         self._value_by_node[node._sequence_nr()] = value
-        if type(node).__name__ == CHECKPOINT_NODE:
+        if type(node).__name__ == CHECKPOINT_NODE and entry.op is not None:
             self.regions.setdefault(id(node), CheckpointRegion(node, entry.op))
         number = tensor.output_nr
 

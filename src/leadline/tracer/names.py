@@ -11,7 +11,9 @@ from torch import Tensor, nn
 T = TypeVar("T")
 
 
-@dataclass(slots=True, kw_only=True)  # not frozen: there are thousands, and a frozen one takes three times as long
+@dataclass(
+    slots=True, kw_only=True
+)  # not frozen: there are thousands, and a frozen one takes three times as long
 class Named(Generic[T]):
     """A module, parameter or buffer with all its paths in the model; the first path is its name."""
 

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from leadline.ops.table import UNINITIALIZED_OPS, find_op
+from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
-from leadline.tracer import attention, mixing, stats
+from leadline.tracer import counts, mixing, stats
+from leadline.tracer.attention import attention_logits, softmax_logits, summarize
 from leadline.tracer.calls import (
     CallArguments,
     CallStack,
     OpPlan,
+    cut_kind,
     plan_for,
     read_arguments,
     tensors_renormalized_by,
@@ -200,7 +202,7 @@ class Recorder(TorchFunctionMode):
         if op is None:
             return
         op.args, op.kwargs = arguments.args, arguments.kwargs
-        op.cut = _cut_kind(plan, arguments.tensors, outputs, is_in_place=bool(written))
+        op.cut = cut_kind(plan, arguments.tensors, outputs, is_in_place=bool(written))
         if plan.probe and not self.unmeasured:
             self._measure_more(plan, (args, kwargs), arguments.tensors, outputs)
 
@@ -221,18 +223,25 @@ class Recorder(TorchFunctionMode):
         args, kwargs = call
         entry = self.table.entries[self.ops[-1].outputs[0]]
         if plan.probe == "attention":
-            entry.attended = attention.measure_attention(*args, **kwargs)
+            self._measure_attention(entry, attention_logits(*args, **kwargs))
         elif plan.probe == "softmax" and _is_over_last(tensors[0], args, kwargs):
-            entry.attended, _ = stats.attempt(attention.measure_softmax, tensors[0])
+            self._measure_attention(entry, stats.attempt(softmax_logits, tensors[0])[0])
         elif plan.probe == "class loss":
-            entry.summed_targets = stats.count_targets(*args, **kwargs)
+            entry.summed_targets = counts.count_targets(*args, **kwargs)
         elif plan.probe == "product":
             product = mixing.find_stream_product(plan.name, args, outputs[0])
             if product is not None:
                 entry.mixing, _ = stats.attempt(mixing.measure_mixing, outputs[0], product)
         elif plan.probe == "choice":
             indices = self.table.entries[self.ops[-1].outputs[-1]]
-            indices.choices = stats.count_choices(tensors, outputs)
+            indices.choices = counts.count_choices(tensors, outputs)
+
+    def _measure_attention(self, entry: ValueEntry, logits: Tensor | None) -> None:
+        if type(logits) is Tensor:
+            self.queue.add_attention(entry, logits)
+        elif logits is not None:  # a tensor of another class may refuse
+            measured, _ = stats.attempt(summarize, logits[None])
+            entry.attended = measured[0] if measured else None
 
     def _record_recomputed(
         self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -315,7 +324,9 @@ class Recorder(TorchFunctionMode):
         if value is None:
             return self._adopt(tensor) if tensor.grad_fn else self.table.add(tensor, self._source(tensor))
         entry = self.table.entries[value]
-        if entry.awaits_gradient:  # the output of a custom autograd function had no graph when it was recorded
+        if (
+            entry.awaits_gradient
+        ):  # the output of a custom autograd function had no graph when it was recorded
             self.gradients.wait(tensor, value, entry)
         return value
 
@@ -440,7 +451,9 @@ class Recorder(TorchFunctionMode):
 
 def _measure_value(tensor: Tensor, entry: ValueEntry, units: UnitKind | None) -> None:
     measured, entry.unobserved = stats.attempt(stats.measure_value, tensor, units)
-    if measured is None and units is not None:  # a tensor of another class may refuse to be summed along an axis
+    if (
+        measured is None and units is not None
+    ):  # a tensor of another class may refuse to be summed along an axis
         measured, entry.unobserved = stats.attempt(stats.measure_value, tensor)
     if measured is not None:
         entry.forward, entry.units, entry.shared_mean = measured
@@ -461,31 +474,3 @@ def _is_over_last(logits: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Whether a softmax runs over the last axis, as one over keys does."""
     dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
     return dim in (-1, logits.dim() - 1)
-
-
-def _reads_shapes(plan: OpPlan) -> bool:
-    """Whether the op reads no element, so that no graph can end in it."""
-    row = find_op(plan.name) if plan.kind == "create" else None
-    return row is not None and row.reads_shapes
-
-
-def _cut_kind(
-    plan: OpPlan, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, is_in_place: bool
-) -> CutKind | None:
-    """Return how a call ends the graph; None if it does not, or if there was none before it.
-
-    A new leaf (`torch.tensor(scores, requires_grad=True)`) begins a graph of its own, so it ends that of its inputs.
-    """
-    for each in outputs:  # plain loops: this runs for every op
-        if each.requires_grad and (is_in_place or each.grad_fn is not None):
-            return None
-    for each in inputs:
-        if each.requires_grad:
-            break
-    else:
-        return None
-    if _reads_shapes(plan):
-        return None
-    if not any(each.is_floating_point() or each.is_complex() for each in outputs):
-        return "discrete"
-    return "call" if torch.is_grad_enabled() else "no_grad"

@@ -26,7 +26,7 @@ from torch.overrides import (
 from leadline.case import Case
 from leadline.joint_optimizer import members_of
 from leadline.records import Gap
-from leadline.tracer.names import index_model
+from leadline.tracer.names import ModelIndex, index_model
 from leadline.tracer.shield import atomic_contextmanager
 from leadline.tracer.sources import OWN_FOLDER
 from leadline.tracer.state import Snapshot
@@ -75,15 +75,18 @@ _OPEN = _OpenSnapshots()
 
 
 @atomic_contextmanager
-def preserve_state(case: Case, *, makes_steps: bool = False) -> Iterator[StateGuard]:
+def preserve_state(
+    case: Case, model_index: ModelIndex | None = None, *, makes_steps: bool = False
+) -> Iterator[StateGuard]:
     """Restore model, loss, batch and optimizer on exit, bit for bit, also after an error; see `tracer.state`.
 
     Gradients are hidden meanwhile. Tensors of the optimizer's state are copied only if the code inside `makes_steps`.
+    `model_index` is that of the model, if there is one already.
     """
     outer = _OPEN.innermost
     with ExitStack() as stack:
         stack.enter_context(preserve_process_state())
-        snapshot = take_snapshot(case, outer, makes_steps=makes_steps)
+        snapshot = take_snapshot(case, outer, model_index, makes_steps=makes_steps)
         stack.callback(setattr, _OPEN, "innermost", outer)
         _OPEN.innermost = snapshot
         stack.callback(snapshot.restore)
@@ -91,7 +94,13 @@ def preserve_state(case: Case, *, makes_steps: bool = False) -> Iterator[StateGu
         yield StateGuard(snapshot=snapshot, random=random_states())
 
 
-def take_snapshot(case: Case, outer: Snapshot | None = None, *, makes_steps: bool = False) -> Snapshot:
+def take_snapshot(
+    case: Case,
+    outer: Snapshot | None = None,
+    model_index: ModelIndex | None = None,
+    *,
+    makes_steps: bool = False,
+) -> Snapshot:
     """A snapshot of everything that a pass of the case, or a step, can change."""
     members = members_of(case.optimizer)
     groups = [group for member in members for group in member.param_groups]
@@ -101,7 +110,7 @@ def take_snapshot(case: Case, outer: Snapshot | None = None, *, makes_steps: boo
         *(member.state for member in members),
         *groups,
     ]
-    snapshot = Snapshot(_parameters_of(case), outer)
+    snapshot = Snapshot(_parameters_of(case, model_index), outer)
     snapshot.skip(own)
     snapshot.add("model", case.model)
     snapshot.add("loss", case.loss)
@@ -111,11 +120,12 @@ def take_snapshot(case: Case, outer: Snapshot | None = None, *, makes_steps: boo
     return snapshot
 
 
-def _parameters_of(case: Case) -> list[Tensor]:
+def _parameters_of(case: Case, model_index: ModelIndex | None) -> list[Tensor]:
     """The parameters of the model and of a loss that is a module, each once."""
-    modules = [each for each in (case.model, case.loss) if isinstance(each, nn.Module)]
-    found = {key: named.item for module in modules for key, named in index_model(module).parameters.items()}
-    return list(found.values())
+    indexes = [index_model(case.model) if model_index is None else model_index]
+    if isinstance(case.loss, nn.Module):
+        indexes.append(index_model(case.loss))
+    return list({key: named.item for index in indexes for key, named in index.parameters.items()}.values())
 
 
 class _PieceOfWork:

@@ -120,7 +120,7 @@ def measure(x: Tensor) -> RawStats:
 
 def measure_value(x: Tensor, kind: UnitKind | None = None) -> ValueStats:
     """Measure all statistics of a floating-point or complex tensor, and of its units if their `kind` is given."""
-    x, missing = _dense(x.detach())
+    x, missing = dense(x.detach())
     sums = None if kind is None else _sum_units(x, kind.dim)
     raw = measure_now(x, sums) if x.is_cpu else measure_deferred(x, sums)
     if missing:
@@ -287,18 +287,18 @@ def measure_units(y: Tensor, kind: UnitKind, low: Number, sums: Tensor) -> RawUn
     nothing is negative, as after a ReLU, all others are dead.
     """
     bounds, count = kind.bounds, y.shape[kind.dim]
-    alive = _count(sums)
+    alive = count_nonzero(sums)
     is_counted = _is_known(low, 0.0) or _is_known(alive, count)
     if bounds is None and is_counted:
         return RawUnits(count, alive, None)
     others = [dim for dim in range(y.dim()) if dim != kind.dim % y.dim()]
     if not is_counted:
-        alive = _count(y.abs().amax(others))
+        alive = count_nonzero(y.abs().amax(others))
     if bounds is None:
         return RawUnits(count, alive, None)
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
     nearest = (y - middle).abs().amin(others)
-    return RawUnits(count, alive, _count(nearest > SATURATION_SHARE * half))
+    return RawUnits(count, alive, count_nonzero(nearest > SATURATION_SHARE * half))
 
 
 def _shared_mean(sums: Tensor, size: int) -> Number:
@@ -309,39 +309,7 @@ def _shared_mean(sums: Tensor, size: int) -> Number:
     return (mean_square.item() if mean_square.is_cpu else mean_square) / units
 
 
-CHOICES = frozenset({"topk", "argmax", "max"})
-"""Ops that return the indices of the largest elements."""
-# Heuristic: more alternatives than any router has experts; classes of a large vocabulary are not counted.
-MAX_CHOICES = 1024
-
-
-def count_choices(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Tensor | None:
-    """How often each index along the last axis of the input was chosen; None if there are no such indices."""
-    indices = outputs[-1]
-    if not inputs or indices.dtype != torch.int64 or unobservable(indices) or not inputs[0].dim():
-        return None
-    if not inputs[0].is_floating_point():  # the maximum of integers is a value, not an index
-        return None
-    alternatives = inputs[0].size(-1)
-    is_per_row = indices.numel() % max(inputs[0].numel() // max(alternatives, 1), 1) == 0
-    if not 1 < alternatives <= MAX_CHOICES or not indices.numel() or not is_per_row:
-        return None
-    # not `bincount`, which waits for the device to learn the length of its result
-    flat = indices.detach().reshape(-1)
-    return flat.new_zeros(alternatives).scatter_add_(0, flat, torch.ones_like(flat))
-
-
-def measure_slices(grad: Tensor) -> Tensor | None:
-    """Norms at each index of the first axis of stacked matrices, as the experts of a mixture are; else None."""
-    is_stack = grad.layout is torch.strided and grad.dim() > 2 and 1 < grad.shape[0] <= MAX_CHOICES
-    if not is_stack or not grad.is_floating_point() or not grad.numel():
-        return None
-    dense, _ = _dense(grad.detach())
-    norms: Tensor = torch.linalg.vector_norm(dense.flatten(1), dim=1)
-    return norms
-
-
-def _count(x: Tensor) -> Number:
+def count_nonzero(x: Tensor) -> Number:
     """Return the number of nonzero elements; fetched on the CPU only."""
     count = torch.count_nonzero(x)
     return count.item() if count.device.type == "cpu" else count
@@ -425,7 +393,7 @@ def _is_known(number: Number, expected: float) -> bool:
     return not isinstance(number, Tensor) and number == expected
 
 
-def _dense(x: Tensor) -> tuple[Tensor, int]:
+def dense(x: Tensor) -> tuple[Tensor, int]:
     """Return `x` as a strided real tensor of a dtype that reductions support, and how many zeros that leaves out."""
     if x.dtype is torch.float32 and x.layout is torch.strided:
         return x, 0
@@ -435,7 +403,7 @@ def _dense(x: Tensor) -> tuple[Tensor, int]:
         else:
             stored = (x.coalesce() if x.layout is torch.sparse_coo else x).values()
             stored = stored if stored.numel() else stored.new_zeros(1)
-            return _dense(stored)[0], x.numel() - stored.numel()
+            return dense(stored)[0], x.numel() - stored.numel()
     if x.is_complex():
         x = x.abs()
     if x.dtype in _HALF or x.element_size() == 1 or not x.is_floating_point():
@@ -481,31 +449,3 @@ def _gradient_stats(count: int, row: Sequence[float]) -> GradientStats:
         non_finite=int(non_finite),
         abs_max=None if math.isnan(peak) and non_finite == 0 else peak,
     )
-
-
-# A loss of classes whose result is a sum: how many targets it sums over.
-
-CLASS_LOSSES = frozenset({"torch.nn.functional.cross_entropy", "torch.nn.functional.nll_loss"})
-
-
-def count_targets(  # noqa: PLR0913  (the signature of the measured ops)
-    input: Tensor,  # noqa: A002
-    target: Tensor,
-    weight: Tensor | None = None,
-    size_average: bool | None = None,
-    ignore_index: int = -100,
-    reduce: bool | None = None,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Number | None:
-    """Return the number of targets that are not ignored, each with the weight of its class; None for a mean."""
-    if reduction == "mean" or target.is_floating_point() or unobservable(target):
-        return None
-    with torch.no_grad(), torch._C.DisableTorchFunction():
-        is_counted = target.detach() != ignore_index
-        if weight is None:
-            return _count(is_counted)
-        # every target is looked up, because selecting the counted ones would wait for the device
-        classes = target.detach().masked_fill(~is_counted, 0)
-        total = (weight.detach()[classes] * is_counted).sum()
-        return total.item() if total.device.type == "cpu" else total

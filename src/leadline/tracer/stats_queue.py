@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leadline.tracer import stats
+from leadline.tracer.attention import summarize
 from leadline.tracer.stats import RawStats, RawUnits, UnitKind
 from leadline.tracer.values import ValueEntry
 
@@ -38,6 +39,8 @@ class StatsQueue:
     def __init__(self) -> None:
         self._batches: dict[tuple[torch.Size, bool], _Batch] = {}
         self._reserved_size = 0
+        self._logits: dict[tuple[torch.Size, torch.device], list[tuple[ValueEntry, Tensor]]] = {}
+        self._logit_count = 0
 
     def add(self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None) -> bool:
         """Copy a tensor and measure it later; False if it is not one of those that can wait.
@@ -58,8 +61,23 @@ class StatsQueue:
         batch.add(tensor, (entry, units))
         return True
 
+    def add_attention(self, entry: ValueEntry, logits: Tensor) -> None:
+        """Measure an attention by its logits later; nobody else may write to them."""
+        self._logits.setdefault((logits.shape, logits.device), []).append((entry, logits))
+        self._logit_count += logits.numel()
+        if self._logit_count > MAX_BATCH_SIZE:
+            self._measure_attentions()
+
+    def _measure_attentions(self) -> None:
+        groups, self._logits, self._logit_count = self._logits, {}, 0
+        for waiting in groups.values():
+            measured = summarize(torch.stack([logits for _, logits in waiting]))
+            for (entry, _), attended in zip(waiting, measured, strict=True):
+                entry.attended = attended
+
     def measure(self) -> None:
         """Measure everything that waits, and free the memory."""
+        self._measure_attentions()
         for batch in self._batches.values():
             batch.measure()
         self._batches.clear()
@@ -142,6 +160,4 @@ def _measure_units(waiting: list[_Waiting], values: Tensor, sums: Tensor, lows: 
         if kind.bounds is None and (alive[index] == units or lows[index] == 0):
             entry.units = RawUnits(units, alive[index], None)
         else:
-            entry.units = stats.measure_units(
-                values[index], kind._replace(dim=-1), lows[index], sums[index]
-            )
+            entry.units = stats.measure_units(values[index], kind._replace(dim=-1), lows[index], sums[index])

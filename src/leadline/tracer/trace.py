@@ -89,7 +89,7 @@ def _trace(
     model = unwrap(case.model)
     model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
-    with preserve_state(case) as guard, run_passes():
+    with run_passes(), preserve_state(case, model_index) as guard:
         # What the pass recorded is gone when this returns, so the garbage collector does not scan it when it resumes.
         return _record_pass(
             case, model_index, Recorder(model_index, runner, unmeasured=unmeasured), guard, on_failure

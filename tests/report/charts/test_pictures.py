@@ -111,7 +111,11 @@ def test_stretches_stand_above_the_lines():
 
 def test_a_place_without_a_name_has_its_number():
     line = Series(values=[1.0, 2.0, 3.0])
-    assert re.findall(r">(\w+)</text>", line_chart([line], label="loss", names=["first"]))[-3:] == ["first", "1", "2"]
+    assert re.findall(r">(\w+)</text>", line_chart([line], label="loss", names=["first"]))[-3:] == [
+        "first",
+        "1",
+        "2",
+    ]
 
 
 def test_a_thousand_points_are_a_small_picture():
