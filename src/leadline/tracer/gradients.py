@@ -45,7 +45,11 @@ class Gradients:
         self._value_by_node: dict[int, int] = {}
 
     def wait(self, tensor: Tensor, value: int, entry: ValueEntry) -> None:
-        """Measure the gradient of a value of an op when it arrives; if it has no graph, the entry still awaits it."""
+        """Measure the gradient of an op's output when it arrives; as long as it has no graph, the entry awaits it.
+
+        It is called when the value is written and again when it is read, because the output of a custom autograd
+        function has no graph while its forward runs.
+        """
         node = tensor.grad_fn
         entry.awaits_gradient = node is None
         if node is None:

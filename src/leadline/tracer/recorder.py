@@ -324,9 +324,7 @@ class Recorder(TorchFunctionMode):
         if value is None:
             return self._adopt(tensor) if tensor.grad_fn else self.table.add(tensor, self._source(tensor))
         entry = self.table.entries[value]
-        if (
-            entry.awaits_gradient
-        ):  # the output of a custom autograd function had no graph when it was recorded
+        if entry.awaits_gradient:  # when it was written, it had no graph yet: see Gradients.wait
             self.gradients.wait(tensor, value, entry)
         return value
 
