@@ -41,10 +41,9 @@ def shielded(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:
         layer = _Layer(sys._getframe())
-        with (
-            layer,
-            layer,
-        ):  # the outer one does what an exception at the first bytecode of the inner exit prevented
+        # The outer exit does what an exception at the first bytecode of the inner one prevented.
+        with layer, layer:
+            layer.open()
             return function(*args, **kwargs)
 
     return run
@@ -238,30 +237,28 @@ def _has_left_user_code(error: BaseException) -> bool:
 
 
 class _Layer:
-    """Opens a shield, or does nothing inside another one; every exit restores what is not restored yet."""
+    """Opens and closes a shield; every exit restores what is not restored yet."""
 
     def __init__(self, frame: FrameType) -> None:
         self._frame: FrameType | None = frame
         self.shield: Shield | None = None
 
     def __enter__(self) -> None:
-        if self.shield is not None or self._frame is None or current_shield() is not None:
-            return
-        self.shield = _CURRENT.shield = Shield(self._frame)
-        try:
+        """Change nothing, because no exit is due if an exception comes before this returns."""
+
+    def open(self) -> None:
+        """Open the shield, or do nothing inside another one."""
+        if self._frame is not None and current_shield() is None:
+            self.shield = _CURRENT.shield = Shield(self._frame)
             self.shield.wrap_handlers()
-        except BaseException:
-            self._close(self.shield)
-            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         shield = self.shield
         if shield is None:
-            self._frame = (
-                None  # a frame that holds this object would otherwise wait for the garbage collector
-            )
+            # A frame that holds this object would otherwise wait for the garbage collector.
+            self._frame = None
             return
         shield.is_restoring = True
         self._close(shield)

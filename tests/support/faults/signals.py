@@ -137,16 +137,21 @@ def run_with(opcodes: Opcodes, verb: Callable[[Case], object], case: Case) -> li
     """Run the verb while the signals come; return what it left changed."""
     with raising_handlers(2):
         before = state_of(case)
-        tracer = sys.gettrace()
-        sys.settrace(opcodes.trace)
-        try:
-            verb(case)
-        except Timeout:
-            pass
-        finally:
-            sys.settrace(tracer)
-            sys.setprofile(None)
+        traced(opcodes, lambda: verb(case))
         return differences(before, state_of(case))
+
+
+def traced(opcodes: Opcodes, call: Callable[[], object]) -> None:
+    """Make a call that the signals of `opcodes` interrupt."""
+    tracer = sys.gettrace()
+    sys.settrace(opcodes.trace)
+    try:
+        call()
+    except Timeout:
+        pass
+    finally:
+        sys.settrace(tracer)
+        sys.setprofile(None)
 
 
 def run_at_random(
