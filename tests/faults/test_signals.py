@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -93,6 +94,7 @@ def test_signals_at_every_opcode_of_a_short_call_leave_nothing_changed(gap: int 
     left = {place: left_by(Opcodes(place, gap)) for place in range(1, counted.count + 1)}
     assert counted.count > 1000
     assert {place: each for place, each in left.items() if each} == {}
+    assert sys.exc_info() == (None, None, None)
 
 
 @pytest.mark.parametrize("verb", ["trace", "update"])

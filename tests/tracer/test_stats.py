@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from leadline.records import Stats
-from leadline.tracer import stats
+from leadline.tracer import stats, stats_kernel
 
 FLOATS = [torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e5m2, torch.complex64]
 TOLERANCE = 1e-5  # float32 sums of a few thousand terms err by about 1e-6; a factor of ten for luck
@@ -36,9 +36,13 @@ def measure(x: Tensor) -> Stats:
     return stats.fetch_stats([stats.measure(x)])[0]
 
 
-@pytest.fixture(params=["now", "deferred"])
+@pytest.fixture(params=["kernel", "torch", "deferred"])
 def path(request, monkeypatch) -> str:
-    """Run the test on the CPU's code path, and then on the accelerators'."""
+    """Run the test with the compiled kernel, with torch on the CPU, and on the accelerators' code path."""
+    if request.param == "kernel" and stats_kernel.ABSENCE:
+        pytest.skip(stats_kernel.ABSENCE)
+    if request.param != "kernel":
+        monkeypatch.setattr(stats_kernel, "_LIBRARY", None)
     if request.param == "deferred":
         monkeypatch.setattr(stats, "measure_now", stats.measure_deferred)
     return request.param
@@ -94,7 +98,7 @@ def test_both_code_paths_agree_on_any_numbers(numbers: list[float]):
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_gradient_has_the_mean_square_and_the_largest_element_of_the_definition(
-    shape: str, dtype: torch.dtype
+    shape: str, dtype: torch.dtype, path: str
 ):
     torch.manual_seed(0)
     x = SHAPES[shape]().to(dtype)
@@ -105,7 +109,9 @@ def test_a_gradient_has_the_mean_square_and_the_largest_element_of_the_definitio
 
 
 @pytest.mark.parametrize("size", [1e-40, 1e-25, 1e-3, 1e25, 3e38, math.nan, math.inf])
-def test_the_largest_element_of_a_gradient_is_left_out_only_where_it_is_far_from_the_limits(size: float):
+def test_the_largest_element_of_a_gradient_is_left_out_only_where_it_is_far_from_the_limits(
+    size: float, path: str
+):
     x = torch.randn(300)
     x[7] = size
     found = stats.fetch_gradients([stats.measure_gradient(x)])[0]
@@ -250,7 +256,7 @@ def test_an_inner_product_agrees_with_the_definition(dtype: torch.dtype):
     assert stats.fetch([stats.inner_product(a, b)])[0] == pytest.approx(expected, rel=1e-4)
 
 
-def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
+def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated(path: str):
     y = torch.tensor([[0.0, 0.5, 1.0, -1.0], [0.0, 0.0, 0.99, -0.999]])
     (units,) = stats.fetch_units(
         [stats.measure_value(y, stats.UnitKind(-1, is_activation=True, bounds=(-1.0, 1.0))).units]
@@ -258,10 +264,36 @@ def test_units_that_never_fire_are_dead_and_units_at_a_bound_are_saturated():
     assert (units.count, units.dead, units.saturated) == (4, 1, 2)
 
 
-def test_units_of_a_tensor_without_zeros_are_all_alive_and_unbounded_ones_never_saturated():
+def test_units_of_a_tensor_without_zeros_are_all_alive_and_unbounded_ones_never_saturated(path: str):
     y = torch.rand(3, 4, 5) + 0.1
     (units,) = stats.fetch_units([stats.measure_value(y, stats.UnitKind(1, is_activation=True)).units])
     assert (units.count, units.dead, units.saturated) == (4, 0, None)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("layout", ["contiguous", "permuted", "strided"])
+def test_the_means_of_units_agree_with_the_definition_along_any_axis(layout: str, axis: int, path: str):
+    torch.manual_seed(0)
+    shape = (5, 6, 7)
+    x = {
+        "contiguous": torch.randn(shape) + 0.1,
+        "permuted": torch.randn(7, 5, 6).permute(1, 2, 0),
+        "strided": torch.randn(10, 6, 7)[::2],
+    }[layout]
+    x.select(axis, 1).zero_()
+    x.select(axis, 2).copy_(torch.tensor(1.0).expand_as(x.select(axis, 2)))
+    measured = stats.measure_value(x, stats.UnitKind(axis, is_activation=True))
+    others = [dim for dim in range(3) if dim != axis % 3]
+    assert stats.fetch([measured.shared_mean])[0] == pytest.approx(
+        x.mean(others).square().mean().item(), rel=1e-5
+    )
+    assert stats.fetch_units([measured.units])[0].dead == 1
+
+
+def test_a_unit_whose_numbers_cancel_is_alive(path: str):
+    x = torch.tensor([[1.0, 0.0, 2.0], [-1.0, 0.0, 2.0]])
+    (units,) = stats.fetch_units([stats.measure_value(x, stats.UnitKind(-1, is_activation=True)).units])
+    assert units.dead == 1
 
 
 PAIRS = {
@@ -277,9 +309,9 @@ PAIRS = {
 
 
 @pytest.mark.parametrize("case", PAIRS)
-def test_a_parameter_and_its_gradient_have_the_norms_and_the_product_of_the_definition(case: str):
+def test_a_parameter_and_its_gradient_have_the_norms_and_the_product_of_the_definition(case: str, path: str):
     weight, grad = PAIRS[case]
-    pair = stats.measure_pair(torch.nn.Parameter(weight), grad)
+    pair = stats.read_pair(torch.nn.Parameter(weight), grad)
     dense, wide = grad.to_dense().double(), weight.double()
     (found,), (found_grad,) = stats.fetch_stats([pair.weight]), stats.fetch_gradients([pair.grad])
     assert found.mean == pytest.approx(wide.mean().item(), abs=TOLERANCE * found.rms)
@@ -290,10 +322,19 @@ def test_a_parameter_and_its_gradient_have_the_norms_and_the_product_of_the_defi
 
 
 def test_a_parameter_that_cannot_be_read_leaves_its_gradient_measured():
-    x = torch.randn(3)
-    assert stats.measure_pair(None, x).grad is not None
-    assert stats.measure_pair(x, None).weight is not None
-    assert stats.measure_pair(None, x).product is stats.measure_pair(x, None).product is None
+    x, meta = torch.randn(3), torch.randn(3, device="meta")
+    unreadable = stats.read_pair(meta, x)
+    assert unreadable.grad is not None
+    assert unreadable.weight is unreadable.product is None
+    assert "no values" in unreadable.unobserved
+
+
+@pytest.mark.parametrize("grad", [None, torch.randn(3, device="meta")], ids=["none", "unreadable"])
+def test_a_parameter_without_a_gradient_is_measured_alone(grad: Tensor | None):
+    pair = stats.read_pair(torch.randn(3), grad)
+    assert pair.weight is not None
+    assert pair.grad is pair.product is None
+    assert not pair.unobserved
 
 
 @pytest.mark.parametrize("field", ["mean", "ms", "abs_max", "zero_share"])

@@ -39,4 +39,7 @@ def _environment() -> Iterator[tuple[str, str]]:
     ]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     yield "devices", ", ".join(["cpu", *cards, *apple])
+    from leadline.tracer.stats_kernel import ABSENCE  # it imports torch, too
+
+    yield "kernel", f"not used: {ABSENCE}" if ABSENCE else "compiled"
     yield "threads", f"{torch.get_num_threads()} of {os.cpu_count()} cores"

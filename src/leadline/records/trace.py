@@ -114,7 +114,7 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.file}:{self.line}"
 
 
-class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One tensor of the pass: written by an op, or read from outside (then `source` and `name` say what)."""
 
     id: int
@@ -147,7 +147,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.dtype.startswith(("float", "bfloat", "complex"))
 
 
-class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Op(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One torch call of the forward pass or the loss, in order of execution."""
 
     index: int
@@ -195,7 +195,7 @@ class GraphExit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     source: Source | None = None
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One parameter tensor with statistics of its gradient, which is that of the unscaled loss."""
 
     name: str
@@ -228,7 +228,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return math.prod(self.shape)
 
 
-class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Module(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One submodule: what it is and how often the pass called it."""
 
     path: str

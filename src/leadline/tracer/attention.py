@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from leadline.records import Attended
-from leadline.tracer.stats import NOTHING_KNOWN, Known, Number, fetch_rows, transfer, unobservable
+from leadline.tracer.stats import NOTHING_KNOWN, Known, Number, attempt, fetch_rows, transfer, unobservable
 
 # Heuristic: masks add -1e4 or less to a logit, which may itself be large; the softmax of either is zero in every dtype.
 MAX_MASKED_LOGIT = -5e3
@@ -19,6 +19,8 @@ MAX_MASKED_LOGIT = -5e3
 MAX_QUERY_ROWS = 4
 # Heuristic: heads times samples of one attention whose logits are kept one by one.
 MAX_SLICES = 4096
+# Heuristic: logits that are measured together, 256 kB; smaller batches take more calls, larger ones leave the caches.
+MAX_BATCH_SIZE = 2**16
 
 
 class RawAttention(NamedTuple):
@@ -28,6 +30,12 @@ class RawAttention(NamedTuple):
     numbers: tuple[Number, ...]
     slices: Tensor | None
     """Largest magnitude of the logits, then purity, of each head or each index of the first axis: (2, slices)."""
+
+
+class HasAttention(Protocol):
+    """What the measurement of an attention is written into."""
+
+    attended: RawAttention | None
 
 
 def attention_logits(  # noqa: PLR0913  (the signature of the measured op)
@@ -80,6 +88,35 @@ def _masked(logits: Tensor, queries: int, mask: Tensor | None, causal: bool) -> 
     mask = mask.detach()
     mask = mask[..., -rows:, :] if mask.dim() > 1 and mask.shape[-2] > 1 else mask
     return logits.masked_fill(~mask, -math.inf) if mask.dtype is torch.bool else logits + mask.float()
+
+
+class AttentionBatches:
+    """Logits of attentions that wait to be measured; those of one shape are measured together."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[torch.Size, torch.device], list[tuple[HasAttention, Tensor]]] = {}
+        self._size = 0
+
+    def add(self, entry: HasAttention, logits: Tensor | None) -> None:
+        """Measure an attention by its logits later, if there are any; nobody else may write to them."""
+        if logits is None:
+            return
+        if type(logits) is not Tensor:  # a tensor of another class may refuse
+            measured, _ = attempt(summarize, logits[None])
+            entry.attended = measured[0] if measured else None
+            return
+        self._waiting.setdefault((logits.shape, logits.device), []).append((entry, logits))
+        self._size += logits.numel()
+        if self._size > MAX_BATCH_SIZE:
+            self.measure()
+
+    def measure(self) -> None:
+        """Measure everything that waits."""
+        waiting, self._waiting, self._size = self._waiting, {}, 0
+        for batch in waiting.values():
+            measured = summarize(torch.stack([logits for _, logits in batch]))
+            for (entry, _), attended in zip(batch, measured, strict=True):
+                entry.attended = attended
 
 
 def summarize(logits: Tensor) -> list[RawAttention]:

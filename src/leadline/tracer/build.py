@@ -74,7 +74,7 @@ def measure_pass(
     recorder: Recorder, model_index: ModelIndex, grads: Mapping[int, Tensor | None] | None
 ) -> MeasuredPass:
     """Measure what is left of a pass. Nothing is read from a device."""
-    recorder.queue.measure()
+    recorder.attentions.measure()
     recorded, entries = recorder.ops, recorder.table.entries
     unplaced = recorder.gradients.place_recomputed(
         [op.plan.callable for op in recorded], [op.outputs for op in recorded]
@@ -308,12 +308,7 @@ _KINDS = {"weight": "matrix", "recurrent": "matrix", "embedding": "embedding", "
 class _MeasuredParameters(NamedTuple):
     """What was measured of the parameters, in the order of the model; it may still be on a device."""
 
-    reasons: list[str]
-    """Why a parameter cannot be read; "" if it can."""
-    weights: list[stats.RawStats | None]
-    grads: list[stats.RawStats | None]
-    products: list[stats.Number | None]
-    r"""$\langle g, w \rangle$ of each pair; None where one of the two cannot be read."""
+    pairs: list[stats.PairStats]
     slices: list[Tensor | None]
     """Norms of the slices of each gradient of stacked matrices; None where the pass routes nothing."""
 
@@ -327,27 +322,22 @@ def _measure_parameters(
     """
     weights = [each.item for each in model_index.parameters.values()]
     gradients = [None if grads is None else grads.get(id(weight)) for weight in weights]
-    reasons = [stats.unobservable(weight) for weight in weights]
-    readable = [None if reason else weight for weight, reason in zip(weights, reasons, strict=True)]
-    readable_grads = [None if grad is None or stats.unobservable(grad) else grad for grad in gradients]
-    pairs = [stats.measure_pair(weight, grad) for weight, grad in zip(readable, readable_grads, strict=True)]
-    return _MeasuredParameters(
-        reasons,
-        [pair.weight for pair in pairs],
-        [pair.grad for pair in pairs],
-        [pair.product for pair in pairs],
-        [
-            stats.attempt(counts.measure_slices, grad)[0] if has_choices and grad is not None else None
-            for grad in readable_grads
-        ],
-    )
+    pairs = [stats.read_pair(weight, grad) for weight, grad in zip(weights, gradients, strict=True)]
+    slices = [
+        None
+        if grad is None or pair.grad is None or not has_choices
+        else stats.attempt(counts.measure_slices, grad)[0]
+        for grad, pair in zip(gradients, pairs, strict=True)
+    ]
+    return _MeasuredParameters(pairs, slices)
 
 
 def _flat(measured: _MeasuredParameters) -> Iterator[Any]:
-    for raw in (*measured.weights, *measured.grads):
-        if raw is not None and stats.is_deferred(raw):
-            yield from raw
-    yield from measured.products
+    for pair in measured.pairs:
+        for raw in (pair.weight, pair.grad):
+            if raw is not None and stats.is_deferred(raw):
+                yield from raw
+        yield pair.product
     yield from measured.slices
 
 
@@ -356,11 +346,12 @@ def _read_parameters(
 ) -> tuple[Parameter, ...]:
     """Return all parameters in the order of the model."""
     uses = _uses(ops)
-    weights = _fetch_present(measured.weights, stats.fetch_stats, known)
-    grads = _fetch_present(measured.grads, stats.fetch_gradients, known)
-    products = [_known_number(each, known) for each in measured.products]
+    pairs = measured.pairs
+    weights = _fetch_present([pair.weight for pair in pairs], stats.fetch_stats, known)
+    grads = _fetch_present([pair.grad for pair in pairs], stats.fetch_gradients, known)
+    products = [_known_number(pair.product, known) for pair in pairs]
     slices = [() if each is None else tuple(known[id(each)]) for each in measured.slices]
-    numbers = zip(measured.reasons, weights, grads, products, slices, strict=True)
+    numbers = zip((pair.unobserved for pair in pairs), weights, grads, products, slices, strict=True)
     return tuple(
         _parameter(each, uses.get(each.names[0]), *row)
         for each, row in zip(model_index.parameters.values(), numbers, strict=True)

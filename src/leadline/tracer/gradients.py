@@ -120,7 +120,7 @@ class Gradients:
 
 def _measure(grad: Tensor) -> RawStats | None:
     with torch._C.DisableTorchFunction():  # a hook may run while the recorder is active
-        return None if stats.unobservable(grad) else stats.attempt(stats.measure_gradient, grad)[0]
+        return stats.read_gradient(grad)
 
 
 def _measure_spread(grad: Tensor, axis: int) -> Tensor | None:

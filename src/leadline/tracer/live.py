@@ -118,7 +118,7 @@ class LivePass:
         """
         recorder = self.recorder
         recorder.gradients.is_listening = False
-        recorder.queue.measure()
+        recorder.attentions.measure()
         for entry in recorder.table.entries:
             if entry.backward is not None and loss_scale != 1.0:
                 entry.backward = _unscaled(entry.backward, loss_scale)

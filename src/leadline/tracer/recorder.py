@@ -15,7 +15,7 @@ from leadline.ops.table import UNINITIALIZED_OPS
 from leadline.records import CutKind, GraphExit, Phase, Source, SourceKind
 from leadline.records.trace import CHANGED_THROUGH_VIEW
 from leadline.tracer import counts, mixing, stats
-from leadline.tracer.attention import attention_logits, softmax_logits, summarize
+from leadline.tracer.attention import AttentionBatches, attention_logits, softmax_logits
 from leadline.tracer.calls import (
     CallArguments,
     CallStack,
@@ -31,7 +31,6 @@ from leadline.tracer.inputs import CALLING_CODE, named_tensors
 from leadline.tracer.names import ModelIndex
 from leadline.tracer.sources import CallSites, repository_root
 from leadline.tracer.stats import UnitKind
-from leadline.tracer.stats_queue import StatsQueue
 from leadline.tracer.values import ValueEntry, ValueTable, describe, tensors_in
 
 # Heuristic: an op with more outputs (unbind over time steps) would cost too much; none of its outputs is measured.
@@ -134,7 +133,7 @@ class Recorder(TorchFunctionMode):
         self.ops: list[RecordedOp] = []
         self.calls = CallStack(model_index, CallSites(repository_root(), CALLING_CODE))
         self.barrier = ErrorBarrier(on_error)
-        self.queue = StatsQueue()
+        self.attentions = AttentionBatches()
         self.gradients = Gradients(self.table, self.barrier.run)
         self.exits: list[GraphExit] = []
         """Calls that made Python numbers or NumPy arrays of tensors."""
@@ -223,9 +222,9 @@ class Recorder(TorchFunctionMode):
         args, kwargs = call
         entry = self.table.entries[self.ops[-1].outputs[0]]
         if plan.probe == "attention":
-            self._measure_attention(entry, attention_logits(*args, **kwargs))
+            self.attentions.add(entry, attention_logits(*args, **kwargs))
         elif plan.probe == "softmax" and _is_over_last(tensors[0], args, kwargs):
-            self._measure_attention(entry, stats.attempt(softmax_logits, tensors[0])[0])
+            self.attentions.add(entry, stats.attempt(softmax_logits, tensors[0])[0])
         elif plan.probe == "class loss":
             entry.summed_targets = counts.count_targets(*args, **kwargs)
         elif plan.probe == "product":
@@ -235,13 +234,6 @@ class Recorder(TorchFunctionMode):
         elif plan.probe == "choice":
             indices = self.table.entries[self.ops[-1].outputs[-1]]
             indices.choices = counts.count_choices(tensors, outputs)
-
-    def _measure_attention(self, entry: ValueEntry, logits: Tensor | None) -> None:
-        if type(logits) is Tensor:
-            self.queue.add_attention(entry, logits)
-        elif logits is not None:  # a tensor of another class may refuse
-            measured, _ = stats.attempt(summarize, logits[None])
-            entry.attended = measured[0] if measured else None
 
     def _record_recomputed(
         self, plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
@@ -400,10 +392,7 @@ class Recorder(TorchFunctionMode):
             entry.is_rearranged = True
             return self.table.add(tensor, entry)
         if not entry.unobserved:
-            units = self._unit_kind(plan, entry)
-            dims = len(entry.shape)
-            is_last = dims > 1 and entry.unit_dim in (-1, dims - 1)
-            self._observe(tensor, entry, units, can_wait=units is None or is_last)
+            self._observe(tensor, entry, self._unit_kind(plan, entry))
         value = self.table.add(tensor, entry)
         if not self.unmeasured:
             self.gradients.wait(tensor, value, entry)
@@ -420,21 +409,20 @@ class Recorder(TorchFunctionMode):
     def _has_stats(self, value: int) -> bool:
         """Whether the value has statistics, inherits them, or has a reason for having none."""
         entry = self.table.entries[value]
-        is_measured = entry.is_queued or entry.forward is not None
-        return entry.is_rearranged or is_measured or bool(entry.unobserved)
+        return entry.is_rearranged or entry.forward is not None or bool(entry.unobserved)
 
-    def _observe(
-        self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None, *, can_wait: bool = True
-    ) -> ValueEntry:
-        """Measure a value and its `units`, or queue it if it `can_wait`."""
-        if can_wait and not self.unmeasured and self.queue.add(tensor, entry, units):
-            entry.is_queued = True
-        elif tensor.is_floating_point() or tensor.is_complex():
-            entry.unobserved = self.unmeasured or stats.unobservable(tensor)
-            if not entry.unobserved:
-                _measure_value(tensor, entry, units)
-            elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
-                entry.forward, entry.unobserved = known, ""
+    def _observe(self, tensor: Tensor, entry: ValueEntry, units: UnitKind | None = None) -> ValueEntry:
+        """Measure a value and its `units`."""
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            return entry
+        if self.unmeasured:
+            entry.unobserved = self.unmeasured
+            return entry
+        measured, entry.unobserved = stats.read_value(tensor, units)
+        if measured is not None:
+            entry.forward, entry.units, entry.shared_mean = measured
+        elif self._runner is not None and (known := self._runner.known_stats(tensor)) is not None:
+            entry.forward, entry.unobserved = known, ""
         return entry
 
     def _unit_dim(self, plan: OpPlan, entry: ValueEntry, values: Sequence[int]) -> int:
@@ -445,16 +433,6 @@ class Recorder(TorchFunctionMode):
             return 1
         first = self.table.entries[values[0]] if values else None
         return first.unit_dim if first is not None and len(first.shape) == len(entry.shape) else -1
-
-
-def _measure_value(tensor: Tensor, entry: ValueEntry, units: UnitKind | None) -> None:
-    measured, entry.unobserved = stats.attempt(stats.measure_value, tensor, units)
-    if (
-        measured is None and units is not None
-    ):  # a tensor of another class may refuse to be summed along an axis
-        measured, entry.unobserved = stats.attempt(stats.measure_value, tensor)
-    if measured is not None:
-        entry.forward, entry.units, entry.shared_mean = measured
 
 
 def _outputs(result: Any, inputs: Sequence[Tensor], written: list[Tensor]) -> list[Tensor]:

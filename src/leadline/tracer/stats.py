@@ -1,13 +1,13 @@
 """Measure one tensor: cheap, exact at the extremes, and without waiting for the device.
 
-On the CPU, numbers are floats at once. On an accelerator they stay 0-dim tensors until `fetch_...` transfers all of
-them together.
+On the CPU, numbers are floats at once, read by compiled code where there is some (`stats_kernel`). On an accelerator
+they stay 0-dim tensors until `fetch_...` transfers all of them together.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from leadline.records import GradientStats, Stats, Units
+from leadline.tracer import stats_kernel as kernel
 
 # Derived: for magnitudes in this range, sums of up to 1e8 squares stay within float32's range of 1e-38 to 3e38.
 SAFE_PEAK = (1e-15, 1e15)
@@ -59,6 +60,8 @@ QUANTIZED = "quantized values"
 
 def unobservable(x: Tensor) -> str:
     """Return why the elements of `x` cannot be read; "" if they can."""
+    if kernel.can_read(x):
+        return ""
     if type(x) is Tensor or type(x) is torch.nn.Parameter:
         if x.is_meta:
             return _META
@@ -113,6 +116,19 @@ class ValueStats(NamedTuple):
     """The mean square over units of each unit's mean over samples and positions."""
 
 
+def read_value(x: Tensor, kind: UnitKind | None = None) -> tuple[ValueStats | None, str]:
+    """Measure a tensor and its units, or return None and why it cannot be read."""
+    measured = _measure_in_one_read(x, kind) if kernel.can_read(x) else None
+    if measured is not None:
+        return measured, ""
+    if reason := unobservable(x):
+        return None, reason
+    measured, reason = attempt(measure_value, x, kind)
+    if measured is None and kind is not None:  # another class of tensor may refuse to be summed along an axis
+        measured, reason = attempt(measure_value, x)
+    return measured, reason
+
+
 def measure(x: Tensor) -> RawStats:
     """Measure all statistics of a floating-point or complex tensor."""
     return measure_value(x).forward
@@ -121,10 +137,47 @@ def measure(x: Tensor) -> RawStats:
 def measure_value(x: Tensor, kind: UnitKind | None = None) -> ValueStats:
     """Measure all statistics of a floating-point or complex tensor, and of its units if their `kind` is given."""
     x, missing = dense(x.detach())
+    x, kind = _in_memory_order(x, kind)
+    measured = _measure_in_one_read(x, kind) if kernel.can_read(x) else None
+    if measured is None:
+        measured = _measure_by_torch(x, kind)
+    if missing:
+        raw = measured.forward
+        measured = measured._replace(forward=raw._replace(size=raw.size + missing))
+    return measured
+
+
+def _in_memory_order(x: Tensor, kind: UnitKind | None) -> tuple[Tensor, UnitKind | None]:
+    """Return `x` with its axes in the order of its memory, if that makes it contiguous, and the axis of its units."""
+    if x.is_contiguous():
+        return x, kind
+    strides = x.stride()
+    order = sorted(range(x.dim()), key=lambda dim: -strides[dim])
+    by_stride = x.permute(order)
+    if not by_stride.is_contiguous():
+        return x, kind
+    return by_stride, None if kind is None else kind._replace(dim=order.index(kind.dim % x.dim()))
+
+
+def _measure_in_one_read(x: Tensor, kind: UnitKind | None) -> ValueStats | None:
+    """Measure a tensor that the kernel can read; None if an element is not finite."""
+    sums = kernel.measure(x, None if kind is None else kind.dim)
+    if sums is None:
+        return None
+    raw = RawStats(
+        x.numel(), 1.0, sums.total, math.sqrt(sums.squares), sums.low, sums.high, sums.nonzero, 0.0
+    )
+    if kind is None:
+        return ValueStats(raw)
+    count = x.shape[kind.dim]
+    saturated = None if kind.bounds is None else _count_saturated(x.detach(), kind.dim, kind.bounds)
+    units = RawUnits(count, sums.alive, saturated) if kind.is_activation else None
+    return ValueStats(raw, units, sums.unit_squares / (x.numel() / count) ** 2 / count)
+
+
+def _measure_by_torch(x: Tensor, kind: UnitKind | None) -> ValueStats:
     sums = None if kind is None else _sum_units(x, kind.dim)
     raw = measure_now(x, sums) if x.is_cpu else measure_deferred(x, sums)
-    if missing:
-        raw = raw._replace(size=raw.size + missing)
     if kind is None or sums is None:
         return ValueStats(raw)
     units = measure_units(x, kind, raw.low, sums) if kind.is_activation else None
@@ -132,7 +185,7 @@ def measure_value(x: Tensor, kind: UnitKind | None = None) -> ValueStats:
 
 
 def measure_now(x: Tensor, sums: Tensor | None = None) -> RawStats:
-    """Measure on the CPU with extremes, `sum`, and one dot product each for the squares and for the nonzero elements.
+    """Measure on the CPU by torch: extremes, `sum`, and one dot product each for squares and nonzero elements.
 
     Each of these calls is the fastest of several equivalent ones. `sums` are those of the units, if they are known.
     """
@@ -165,11 +218,7 @@ def measure_now(x: Tensor, sums: Tensor | None = None) -> RawStats:
 
 def _flat(x: Tensor) -> Tensor:
     """Return the elements of `x` as a vector in any order: a view of them, unless there are gaps between them."""
-    if x.is_contiguous():
-        return x.view(-1)
-    strides = x.stride()
-    by_stride = x.permute(sorted(range(x.dim()), key=lambda dim: -strides[dim]))
-    return by_stride.view(-1) if by_stride.is_contiguous() else x.reshape(-1)
+    return _in_memory_order(x, None)[0].reshape(-1)
 
 
 def _parts(flat: Tensor) -> Sequence[Tensor]:
@@ -207,7 +256,16 @@ def measure_norm(x: Tensor) -> RawStats:
     if norm is None:
         return measure(x)
     total = sum(part.sum().item() for part in _parts(_flat(x.detach())))
-    return RawStats(x.numel(), 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
+    return _norm_only(x.numel(), norm, total)
+
+
+def read_gradient(x: Tensor) -> RawStats | None:
+    """Measure a gradient, or return None if it cannot be read."""
+    if kernel.can_read(x):
+        norm = math.sqrt(kernel.squares(x))
+        if _is_safe(norm):
+            return _norm_only(x.numel(), norm)
+    return None if unobservable(x) else attempt(measure_gradient, x)[0]
 
 
 def measure_gradient(x: Tensor) -> RawStats:
@@ -216,68 +274,61 @@ def measure_gradient(x: Tensor) -> RawStats:
     return measure(x) if norm is None else _norm_only(x.numel(), norm)
 
 
-def _norm_only(size: int, norm: float) -> RawStats:
-    return RawStats(size, 1.0, math.nan, norm, math.nan, math.nan, math.nan, 0.0)
+def _norm_only(size: int, norm: float, total: float = math.nan) -> RawStats:
+    return RawStats(size, 1.0, total, norm, math.nan, math.nan, math.nan, 0.0)
 
 
 def _safe_norm(x: Tensor) -> float | None:
     """Return the norm of float32 numbers on the CPU; None if their squares may leave the range of float32."""
-    if not (x.is_cpu and x.layout is torch.strided and x.dtype is torch.float32):
-        return None
-    flat = _flat(x.detach())
-    if flat.numel() <= MAX_DOT_SIZE:
-        norm = math.sqrt(torch.dot(flat, flat).item())
+    if kernel.can_read(x):
+        norm = math.sqrt(kernel.squares(x))
+    elif x.is_cpu and x.layout is torch.strided and x.dtype is torch.float32:
+        norm = math.sqrt(sum(torch.dot(part, part).item() for part in _parts(_flat(x.detach()))))
     else:
-        norm = math.sqrt(sum(torch.dot(part, part).item() for part in _parts(flat)))
-    return norm if SAFE_PEAK[0] < norm < SAFE_PEAK[1] else None
+        return None
+    return norm if _is_safe(norm) else None
+
+
+def _is_safe(norm: float) -> bool:
+    """Whether the norm is that of finite numbers whose squares are within the range of float32."""
+    return SAFE_PEAK[0] < norm < SAFE_PEAK[1]
 
 
 class PairStats(NamedTuple):
-    """What is measured of a parameter and its gradient; None where one of them cannot be read."""
+    """What is measured of a parameter and its gradient; None where one of them is missing or cannot be read."""
 
-    weight: RawStats | None
-    grad: RawStats | None
-    product: Number | None
+    weight: RawStats | None = None
+    grad: RawStats | None = None
+    product: Number | None = None
     r"""$\langle g, w \rangle$."""
+    unobserved: str = ""
+    """Why the parameter cannot be read; "" if it can."""
 
 
-def measure_pair(weight: Tensor | None, grad: Tensor | None) -> PairStats:
-    """Measure a parameter and its gradient; None stands for one that cannot be read."""
-    if weight is None or grad is None:
-        raw = None if weight is None else attempt(measure_norm, weight)[0]
-        return PairStats(raw, None if grad is None else attempt(measure_gradient, grad)[0], None)
-    if _is_short_vector(weight) and _is_short_vector(grad):  # nearly all: without a copy or a further call
-        w, g = weight.detach().view(-1), grad.detach().view(-1)
-        norms = math.sqrt(torch.dot(w, w).item()), math.sqrt(torch.dot(g, g).item())
-        if all(SAFE_PEAK[0] < norm < SAFE_PEAK[1] for norm in norms):
-            raw = _norm_only(w.numel(), norms[0])._replace(total=w.sum().item())
-            return PairStats(raw, _norm_only(g.numel(), norms[1]), torch.dot(w, g).item())
+def read_pair(weight: Tensor, grad: Tensor | None) -> PairStats:
+    """Measure a parameter and its gradient."""
+    if grad is not None and kernel.can_read(weight) and kernel.can_read(grad):
+        sums, count = kernel.measure_pair(weight, grad), weight.numel()
+        norms = math.sqrt(sums.squares), math.sqrt(sums.other_squares)
+        if _is_safe(norms[0]) and _is_safe(norms[1]):
+            return PairStats(
+                _norm_only(count, norms[0], sums.total), _norm_only(count, norms[1]), sums.product
+            )
+    measured_grad = None if grad is None else read_gradient(grad)
+    if reason := unobservable(weight):
+        return PairStats(grad=measured_grad, unobserved=reason)
+    measured_weight = attempt(measure_norm, weight)[0]
+    if grad is None or measured_grad is None:
+        return PairStats(measured_weight, measured_grad)
     dense = grad if grad.layout == weight.layout else grad.to_dense()
-    return PairStats(
-        attempt(measure_norm, weight)[0],
-        attempt(measure_gradient, grad)[0],
-        attempt(inner_product, dense, weight)[0],
-    )
-
-
-def _is_short_vector(x: Tensor) -> bool:
-    """Whether BLAS can read the elements as one vector, and add their products without a loss of precision."""
-    return (
-        (type(x) is Tensor or type(x) is torch.nn.Parameter)
-        and x.is_cpu
-        and x.dtype is torch.float32
-        and x.layout is torch.strided
-        and x.is_contiguous()
-        and x.numel() <= MAX_DOT_SIZE
-    )
+    return PairStats(measured_weight, measured_grad, attempt(inner_product, dense, weight)[0])
 
 
 def _sum_units(y: Tensor, unit_dim: int) -> Tensor:
     """Return the sum of each unit over samples and positions."""
-    last = y.dim() - 1
-    if unit_dim in (-1, last) and y.is_contiguous():
+    if unit_dim in (-1, y.dim() - 1) and y.is_contiguous():
         return y.view(-1, y.shape[-1]).sum(0)
-    return y.sum([dim for dim in range(last + 1) if dim != unit_dim % (last + 1)])
+    return y.sum(_all_but(unit_dim, y))
 
 
 def measure_units(y: Tensor, kind: UnitKind, low: Number, sums: Tensor) -> RawUnits:
@@ -286,19 +337,23 @@ def measure_units(y: Tensor, kind: UnitKind, low: Number, sums: Tensor) -> RawUn
     `low` is the smallest element of `y`, and `sums` are those of its units. A unit whose sum is not zero is alive. If
     nothing is negative, as after a ReLU, all others are dead.
     """
-    bounds, count = kind.bounds, y.shape[kind.dim]
-    alive = count_nonzero(sums)
-    is_counted = _is_known(low, 0.0) or _is_known(alive, count)
-    if bounds is None and is_counted:
-        return RawUnits(count, alive, None)
-    others = [dim for dim in range(y.dim()) if dim != kind.dim % y.dim()]
+    count, alive = y.shape[kind.dim], count_nonzero(sums)
+    is_counted = (type(low) is float and low == 0) or (not isinstance(alive, Tensor) and alive == count)
     if not is_counted:
-        alive = count_nonzero(y.abs().amax(others))
-    if bounds is None:
-        return RawUnits(count, alive, None)
+        alive = count_nonzero(y.abs().amax(_all_but(kind.dim, y)))
+    saturated = None if kind.bounds is None else _count_saturated(y, kind.dim, kind.bounds)
+    return RawUnits(count, alive, saturated)
+
+
+def _count_saturated(y: Tensor, dim: int, bounds: tuple[float, float]) -> Number:
+    """Count units that are near a bound of their range in all samples and positions."""
     middle, half = (bounds[0] + bounds[1]) / 2, (bounds[1] - bounds[0]) / 2
-    nearest = (y - middle).abs().amin(others)
-    return RawUnits(count, alive, count_nonzero(nearest > SATURATION_SHARE * half))
+    nearest = (y - middle).abs().amin(_all_but(dim, y))
+    return count_nonzero(nearest > SATURATION_SHARE * half)
+
+
+def _all_but(dim: int, y: Tensor) -> list[int]:
+    return [each for each in range(y.dim()) if each != dim % y.dim()]
 
 
 def _shared_mean(sums: Tensor, size: int) -> Number:
@@ -340,19 +395,17 @@ def transfer(tensors: Iterable[Any]) -> dict[int, list[float]]:
 
 def fetch_stats(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[Stats]:
     """Fetch sums that are still on a device, in one transfer per device, and turn them into statistics."""
-    rows = iter(fetch_rows([raw[1:] for raw in raws if is_deferred(raw)], known))
-    return [
-        _stats(raw.size, next(rows) if is_deferred(raw) else cast(Sequence[float], raw[1:])) for raw in raws
-    ]
+    return [_stats(raw.size, row) for raw, row in zip(raws, _fetch_sums(raws, known), strict=True)]
 
 
 def fetch_gradients(raws: Sequence[RawStats], known: Known = NOTHING_KNOWN) -> list[GradientStats]:
     """Fetch sums of gradients that are still on a device, in one transfer per device, and return their statistics."""
-    rows = iter(fetch_rows([raw[1:] for raw in raws if is_deferred(raw)], known))
-    return [
-        _gradient_stats(raw.size, next(rows) if is_deferred(raw) else cast(Sequence[float], raw[1:]))
-        for raw in raws
-    ]
+    return [_gradient_stats(raw.size, row) for raw, row in zip(raws, _fetch_sums(raws, known), strict=True)]
+
+
+def _fetch_sums(raws: Sequence[RawStats], known: Known) -> Iterator[Sequence[float]]:
+    fetched = iter(fetch_rows([raw[1:] for raw in raws if is_deferred(raw)], known))
+    return (next(fetched) if is_deferred(raw) else cast(Sequence[float], raw[1:]) for raw in raws)
 
 
 def is_deferred(raw: RawStats) -> bool:
@@ -386,11 +439,6 @@ def inner_product(a: Tensor, b: Tensor) -> Number:
 def fetch(numbers: Sequence[Number], known: Known = NOTHING_KNOWN) -> list[float]:
     """Return the numbers as floats, in one transfer per device."""
     return [row[0] for row in fetch_rows([(number,) for number in numbers], known)]
-
-
-def _is_known(number: Number, expected: float) -> bool:
-    """Whether the number is fetched and equals `expected`."""
-    return not isinstance(number, Tensor) and number == expected
 
 
 def dense(x: Tensor) -> tuple[Tensor, int]:

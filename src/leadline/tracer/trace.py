@@ -5,7 +5,7 @@ names       name every module, parameter and buffer
 restore     put everything back afterwards
 recorder    record every torch call (`calls`: which op in which module, `values`: which tensor is which value)
 gradients   record the gradient of every value
-stats       measure one tensor (`stats_queue`: many small ones together)
+stats       measure one tensor (`stats_kernel`: in one read, by compiled code)
 build       build the torch-free Trace from what was recorded
 live        record a pass of a running training loop instead
 weightless  record a model that has no weights yet
@@ -86,14 +86,20 @@ def _trace(
     unmeasured: str = "",
     on_failure: OnFailure | None = None,
 ) -> Trace:
-    model = unwrap(case.model)
-    model_index = index_model(model)
+    model_index = index_model(unwrap(case.model))
     check_arguments(case, model_index, Recorder)
-    with run_passes(), preserve_state(case, model_index) as guard:
-        # What the pass recorded is gone when this returns, so the garbage collector does not scan it when it resumes.
-        return _record_pass(
-            case, model_index, Recorder(model_index, runner, unmeasured=unmeasured), guard, on_failure
+    with run_passes():
+        # Only the trace is left when this returns, so the garbage collector has little to scan when it resumes.
+        return _preserve_and_record(
+            case, model_index, Recorder(model_index, runner, unmeasured=unmeasured), on_failure
         )
+
+
+def _preserve_and_record(
+    case: Case, model_index: ModelIndex, recorder: Recorder, on_failure: OnFailure | None
+) -> Trace:
+    with preserve_state(case, model_index) as guard:
+        return _record_pass(case, model_index, recorder, guard, on_failure)
 
 
 def _record_pass(

@@ -50,8 +50,6 @@ class ValueEntry:
     """A layout op wrote it: its statistics are those of the value that the op rearranges."""
     awaits_gradient: bool = False
     """Its gradient is to be measured, but it was not part of a graph yet."""
-    is_queued: bool = False
-    """Its elements were copied and are measured later, see `stats_queue`."""
 
     def __init__(self, shape: tuple[int, ...], dtype: str) -> None:
         self.shape = shape

@@ -144,14 +144,19 @@ def run_with(opcodes: Opcodes, verb: Callable[[Case], object], case: Case) -> li
 def traced(opcodes: Opcodes, call: Callable[[], object]) -> None:
     """Make a call that the signals of `opcodes` interrupt."""
     tracer = sys.gettrace()
-    sys.settrace(opcodes.trace)
     try:
-        call()
+        raise Timeout
     except Timeout:
-        pass
-    finally:
-        sys.settrace(tracer)
-        sys.setprofile(None)
+        # If the last opcode of an `except` block is interrupted, Python goes on as if its exception were still being
+        # handled. Leaving this block ends that.
+        sys.settrace(opcodes.trace)
+        try:
+            call()
+        except Timeout:
+            pass
+        finally:
+            sys.settrace(tracer)
+            sys.setprofile(None)
 
 
 def run_at_random(
