@@ -100,7 +100,12 @@ def measure(name: str, build: Any) -> dict[str, Any]:
 
 
 def percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * math.expm1(value):.1f} %"
+    """Return an error that was measured as the logarithm of a ratio; from tenfold on, as a factor."""
+    if value is None:
+        return ""
+    if value < math.log(10):
+        return f"{100 * math.expm1(value):.1f} %"
+    return f"×{math.exp(value):.0f}" if value < math.log(1e4) else f"×10^{value / math.log(10):.0f}"
 
 
 def overall(cases: dict[str, Any]) -> dict[str, Any]:
