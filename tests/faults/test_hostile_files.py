@@ -26,6 +26,7 @@ from leadline.cli.report import saved_kinds
 from leadline.config import read_config
 from leadline.errors import MAX_MESSAGE_LENGTH, InputError, LeadlineError, SchemaError
 from leadline.lab.phase.record import Phase, Separation
+from leadline.monitor.runfile.read import Run
 from leadline.records import Edit, Recipe
 from leadline.report.look import Look
 from leadline.report.saved import formats_of
@@ -205,6 +206,29 @@ def test_a_report_that_claims_a_growth_beyond_any_float_is_shown(key: str):
     spoiled = _with_every_number(text, key, 2147483648.0)
     assert json.loads(spoiled) != json.loads(text)
     show(spoiled)
+
+
+@pytest.mark.parametrize("confidence", [1e308, -1e308, "NaN", "Infinity"])
+def test_a_report_with_an_impossible_confidence_is_shown(confidence: float | str):
+    show(json.dumps(json.loads(samples.whole().to_json()) | {"confidence": confidence}))
+
+
+def test_a_report_whose_blocks_belong_to_no_stream_is_shown():
+    spoiled = json.loads(samples.whole().to_json())
+    assert spoiled["profile"]["blocks"]
+    spoiled["profile"]["streams"] = []
+    show(json.dumps(spoiled))
+
+
+def test_a_run_with_the_largest_step_is_read(tmp_path):
+    path = tmp_path / "run.leadline"
+    path.write_bytes(runs.good(tmp_path))
+    changes = [("cell", table, "step", 2**63 - 1, 3) for table in ("step", "entry")]
+    runs.spoil(path, changes)
+    for read in runs.READERS.values():
+        accepted(read, path)
+    with Run(path) as run:
+        assert run.scalars("loss", 2**63 - 1) == ([2**63 - 1], [-1.0])
 
 
 def test_a_forecast_without_depths_is_refused():

@@ -61,7 +61,8 @@ def sweep(
     return found
 
 
-# Python drops what a handler raises while a generator is freed, and warns; what was changed is restored nevertheless.
+# Python drops what a handler raises while a generator is freed or the garbage collector calls back, and warns; what was
+# changed is restored nevertheless.
 drops_exceptions = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -124,6 +125,7 @@ def test_signals_at_many_opcodes_leave_nothing_changed(verb: str, points: int, g
     assert sweep(VERBS[verb], gaps, points) == {}
 
 
+@drops_exceptions
 @pytest.mark.slow
 @pytest.mark.timeout(0)  # pytest's would use the same timer, or a thread that the signals wake
 @pytest.mark.parametrize("signals", [1, 2])

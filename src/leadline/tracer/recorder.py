@@ -271,20 +271,26 @@ class Recorder(TorchFunctionMode):
     def _note_outputs(
         self, module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], output: Any
     ) -> None:
-        """Record the module itself as the op behind outputs of no recorded op (TorchScript, custom kernels)."""
+        """Note what a module returned, and record the module itself as the op behind what no recorded op made."""
         outputs = tensors_in(output)
-        unknown = [each for each in outputs if self.table.find(each) is None]
-        if unknown:
-            with (
-                torch._C.DisableTorchFunction()
-            ):  # the mode is active in hooks: these calls are not the model's
-                unknown = [each for each in unknown if each.grad_fn]
-                if unknown:
-                    name = type(module).__name__
-                    values = [self._read(tensor) for tensor in tensors_in(call)]
-                    self._record(OpPlan(name=name, callable=name), values, unknown, ())
+        values = [self.table.find(each) for each in outputs]
+        if None in values:
+            unknown = [each for each, value in zip(outputs, values, strict=True) if value is None]
+            self._record_module(module, call, unknown)
+            values = [self.table.find(each) for each in outputs]
         if self.calls.counts[id(module)] == 1:
-            self.module_outputs[id(module)] = tuple([self.table.find(tensor) for tensor in outputs])
+            self.module_outputs[id(module)] = tuple(values)
+
+    def _record_module(
+        self, module: nn.Module, call: tuple[tuple[Any, ...], dict[str, Any]], outputs: Sequence[Tensor]
+    ) -> None:
+        """Record a module as an op (TorchScript, custom kernels) if it made some of these tensors."""
+        with torch._C.DisableTorchFunction():  # the mode is active in hooks: these calls are not the model's
+            made = [each for each in outputs if each.grad_fn]
+            if made:
+                name = type(module).__name__
+                values = [self._read(tensor) for tensor in tensors_in(call)]
+                self._record(OpPlan(name=name, callable=name), values, made, ())
 
     def tensors_replaced(self, before: Sequence[Tensor], after: Sequence[Tensor]) -> None:
         """Note that, while recording was paused, tensors became views or casts of themselves."""

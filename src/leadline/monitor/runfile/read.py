@@ -154,10 +154,10 @@ class Run:
 
     def _entries(self, name: str, since: int, until: int | None, *, vector: bool) -> list[Any]:
         return self._all(
-            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? AND step < ? ORDER BY step",
+            "SELECT step, value FROM entry WHERE metric = ? AND step >= ? AND step <= ? ORDER BY step",
             self._metric(name, vector=vector),
             since,
-            MAX_STEP if until is None else until,
+            MAX_STEP if until is None else until - 1,
             kinds=(int, object),
         )
 

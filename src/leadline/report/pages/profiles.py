@@ -73,6 +73,10 @@ def axis_of(profile: Profile) -> DepthAxis:
             if each.stream == index:
                 places[block] = len(names)
                 names.append(each.name)
+    for block, each in enumerate(profile.blocks):
+        if not 0 <= each.stream < len(profile.streams):  # the record is damaged
+            places[block] = len(names)
+            names.append(each.name)
     return DepthAxis(names=tuple(names), starts=tuple(starts), places=tuple(places))
 
 

@@ -125,7 +125,8 @@ def _facts(report: Report) -> FactList:
 
 
 def _percent(sure: float) -> str:
-    return f"{min(round(100 * sure), MAX_STATED_PERCENT)} %"
+    """Return a probability in percent; a damaged record may hold any number in its place."""
+    return f"{round(min(max(0.0, 100 * sure), MAX_STATED_PERCENT))} %"
 
 
 def _course_facts(course: RunSummary | None) -> list[Fact]:
