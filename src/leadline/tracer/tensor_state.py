@@ -31,6 +31,8 @@ class TensorState:
     values: Tensor | None = None
     """A copy of the values; None if they are not restored."""
     storage_bytes: int | None = None
+    block: tuple[int, int] | None = None
+    """Address and number of bytes of the copy, if the tensor is one block of the host's memory like the copy."""
     version: int | None = None
     """The version counter, by which autograd notices that a tensor it saved was changed."""
     grad: Tensor | None = None
@@ -45,11 +47,12 @@ class TensorState:
         self.values = self.alias.clone() if known is None else known
         if _is_plain(tensor):
             self.storage_bytes = self.alias.untyped_storage().nbytes()
+            self.block = _block_of(self.alias, self.values)
         self.version = None if tensor.is_inference() else tensor._version
 
     def drop_values(self) -> None:
         """Free the copy of the values."""
-        self.values = self.storage_bytes = self.version = None
+        self.values = self.storage_bytes = self.block = self.version = None
 
     def restore(self) -> None:
         """Make the tensor what it was; what has not changed is not written."""
@@ -64,12 +67,19 @@ class TensorState:
         else:
             if not _has_same_memory(tensor, alias):
                 tensor.data = alias
-            if self.values is not None:
+            if self.block is not None and self.values is not None:
+                if not self._holds_copied_bytes(*self.block):
+                    _write(alias, self.values)
+            elif self.values is not None:
                 _restore_values(alias, self.values)
         if self.is_leaf and tensor.requires_grad != self.requires_grad:
             tensor.requires_grad_(self.requires_grad)
         if self.version is not None and tensor._version != self.version:
             torch._C._autograd._unsafe_set_version_counter((tensor,), (self.version,))
+
+    def _holds_copied_bytes(self, address: int, count: int) -> bool:
+        """Whether the memory of the tensor holds what was copied."""
+        return not _MEMCMP(self.alias.data_ptr(), address, count)
 
     def restore_gradient(self) -> None:
         if self.tensor.grad is not self.grad:
@@ -195,7 +205,11 @@ def _write(tensor: Tensor, values: Tensor) -> None:
     if tensor.layout is torch.strided and 0 in tensor.stride():  # an expanded tensor: write each place once
         once = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
         tensor, values = tensor[once], values[once]
-    with torch.inference_mode(mode=tensor.is_inference()), torch.no_grad():
+    if tensor.is_inference() != torch.is_inference_mode_enabled():
+        with torch.inference_mode(mode=tensor.is_inference()):
+            _write(tensor, values)
+        return
+    with torch.no_grad():
         if tensor.is_inference():
             tensor.copy_(values)
         else:
@@ -232,6 +246,14 @@ def same_bits(one: Tensor, other: Tensor) -> bool:
         return not _MEMCMP(first, second, one.numel() * one.element_size())
     is_equal, refusal = stats.attempt(_equal_as_integers, one, other)
     return bool(is_equal) or bool(refusal)  # what refuses to be compared refuses to be written too
+
+
+def _block_of(tensor: Tensor, values: Tensor) -> tuple[int, int] | None:
+    """Address and bytes of the values, if the tensor and they are one block of the host's memory each."""
+    if _MEMCMP is None or tensor.dtype is not values.dtype or not _address(tensor):
+        return None
+    address = _address(values)
+    return (address, values.numel() * values.element_size()) if address else None
 
 
 def _address(tensor: Tensor) -> int:
