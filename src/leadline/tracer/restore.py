@@ -85,13 +85,13 @@ def preserve_state(
     """
     outer = _OPEN.innermost
     with ExitStack() as stack:
-        stack.enter_context(preserve_process_state())
+        states = stack.enter_context(preserve_process_state())
         snapshot = take_snapshot(case, outer, model_index, makes_steps=makes_steps)
         stack.callback(setattr, _OPEN, "innermost", outer)
         _OPEN.innermost = snapshot
         stack.callback(snapshot.restore)
         stack.enter_context(hide_gradients(list(snapshot.parameters.values())))
-        yield StateGuard(snapshot=snapshot, random=random_states())
+        yield StateGuard(snapshot=snapshot, random=random_states() if _has_run(states["threads"]) else states)
 
 
 def take_snapshot(
@@ -154,9 +154,10 @@ def is_own_work() -> bool:
 
 
 @atomic_contextmanager
-def preserve_process_state() -> Iterator[None]:
+def preserve_process_state() -> Iterator[dict[str, Any]]:
     """Restore random number generators, torch's settings and this thread's modes on exit.
 
+    Yields the states of the random number generators, for those who repeat passes inside it.
     Everything inside is Leadline's own work, which a monitor of the user's loop does not count.
     """
     with ExitStack() as stack:
@@ -164,8 +165,9 @@ def preserve_process_state() -> Iterator[None]:
         stack.callback(_OWN_WORK.pieces.discard, piece)
         _OWN_WORK.pieces.add(piece)
         stack.callback(restore_settings, read_settings())
-        stack.callback(restore_random, random_states())
-        yield
+        states = random_states()
+        stack.callback(restore_random, states)
+        yield states
 
 
 @atomic_contextmanager
@@ -354,9 +356,22 @@ def random_states() -> dict[str, Any]:
     if torch.backends.mps.is_available():  # pragma: no cover  (the tests have no such device)
         states["mps"] = torch.mps.get_rng_state()
     if "numpy" in sys.modules:
-        states["numpy"] = sys.modules["numpy"].random.get_state()
+        states["numpy"] = _numpy_random_state()
     states["threads"] = activity_of_threads()
     return states
+
+
+def _numpy_random_state() -> Any:
+    """Return the state of NumPy's generator, with a list in place of its array.
+
+    To set the state, NumPy reads 624 numbers one by one, and from a list it does so in a twentieth of the time. A
+    generator of another kind, which the user may have chosen, has a dict as its state.
+    """
+    state = sys.modules["numpy"].random.get_state()
+    if not isinstance(state, tuple):
+        return state
+    name, numbers, *others = state
+    return (name, numbers.tolist(), *others)
 
 
 def torch_random_state() -> Tensor:
