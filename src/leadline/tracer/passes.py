@@ -104,6 +104,8 @@ class PassObserver(TorchFunctionMode):
         self._watched_length = watched_length
         self._plans: dict[Any, OpPlan | None] = {}
         self._weights: PlaceWeights = {}
+        self._copies: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+        """Memory in which outputs are rearranged before they are printed, one after the other."""
         self.print_of = ValueTable()
 
     def __torch_function__(
@@ -175,20 +177,38 @@ class PassObserver(TorchFunctionMode):
     def _print_output(self, output: Tensor, length: int) -> tuple[Tensor, ...]:
         """Return prints in which NaN counts as zero, because it would differ from itself.
 
-        To replace NaN in all outputs takes longer than to print them; but only the host can ask without waiting.
+        To replace NaN in all outputs takes longer than to print them; but only the host can ask without waiting. All
+        elements are in each print, so one of them tells.
         """
         if output.is_cpu:
             prints = self._print_axes(output, length)
-            if all(math.isfinite(each.sum().item()) for each in prints):
+            if math.isfinite(prints[0].sum().item()):
                 return prints
         return self._print_axes(output.nan_to_num(), length)
 
     def _print_axes(self, output: Tensor, length: int) -> tuple[Tensor, ...]:
-        output = (output.float() if output.dtype in HALF_PRECISION else output).contiguous()
+        output = self._in_order(output)
         axes = _watched_axes(output.shape[:MAX_PRINTED_AXES], length)
         if not axes:
             return (fingerprint(output[None], 0, self._weights),)
         return tuple([fingerprint(output, axis, self._weights) for axis in axes])
+
+    def _in_order(self, output: Tensor) -> Tensor:
+        """The output as it is if it is contiguous and not in half precision, else a copy until the next call.
+
+        New memory for each copy would take several times as long as to fill it.
+        """
+        dtype = torch.float32 if output.dtype in HALF_PRECISION else output.dtype
+        if dtype is output.dtype and output.is_contiguous():
+            return output
+        key, count = (dtype, output.device), output.numel()
+        memory = self._copies.get(key)
+        if memory is None or memory.numel() < count:
+            with torch.inference_mode(
+                mode=False
+            ):  # what is made in that mode cannot be written outside of it
+                memory = self._copies[key] = torch.empty(count, dtype=dtype, device=output.device)
+        return memory[:count].view(output.shape).copy_(output)
 
 
 def _drops(plan: OpPlan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -224,11 +244,13 @@ def fingerprint(tensor: Tensor, axis: int, known: PlaceWeights) -> Tensor:
     them changed places: one factor for the axes before `axis`, another one for those after it. Two passes add in the
     same order, so what is equal gives equal numbers in float32, too. Weights are looked up in `known` and added to it.
     """
-    outer, length = tensor.shape[:axis].numel(), tensor.size(axis)
-    sums = tensor.view(outer * length, -1)
-    sums = (
-        sums.flatten() if sums.size(1) == 1 else sums @ _weights_like(sums, sums.size(1), INNER_FACTOR, known)
-    )
+    shape = tuple(tensor.shape)
+    outer, length, inner = math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
+    sums = tensor.view(outer * length, inner)
+    if inner > 1:
+        sums = sums @ _weights_like(sums, inner, INNER_FACTOR, known)
+    elif outer == 1:  # nothing is added, and the memory of the tensor may be written again
+        return sums.flatten().clone()
     return sums if outer == 1 else _weights_like(sums, outer, OUTER_FACTOR, known) @ sums.view(outer, length)
 
 
@@ -265,13 +287,15 @@ class PassRunner:
         self.guard.rewind()
         self.model.eval()
         inputs, targets = copy_batch((inputs, targets))
-        observer = PassObserver(self.model_index, watched_length)
         before = torch_random_state()
-        mode = observer if is_observed else BaseTorchFunctionMode()
-        calls = observer.calls.follow(lambda *_: None, lambda *_: None) if is_observed else nullcontext()
-        with active_mode(mode), calls:
+        observer = PassObserver(self.model_index, watched_length) if is_observed else None
+        calls = nullcontext() if observer is None else observer.calls.follow(_ignore, _ignore)
+        with active_mode(observer or BaseTorchFunctionMode()), calls:
             output = call_model(self.model, inputs)
             loss = find_loss(output, self.case.loss, targets)
+        is_random = not torch.equal(before, torch_random_state())
+        if observer is None:
+            return Pass(output=output, loss=loss, is_random=is_random)
         return Pass(
             output=output,
             loss=loss,
@@ -280,8 +304,12 @@ class PassRunner:
             prints=observer.prints,
             print_of=observer.print_of,
             dropouts=observer.dropouts,
-            is_random=not torch.equal(before, torch_random_state()),
+            is_random=is_random,
         )
+
+
+def _ignore(*_: Any) -> None:
+    """What is done at the calls of modules: nothing, they are only followed."""
 
 
 @atomic_contextmanager
@@ -290,5 +318,5 @@ def open_passes(case: Case) -> Iterator[PassRunner]:
     model = unwrap(case.model)
     model_index = index_model(model)
     check_arguments(case, model_index, Recorder)
-    with preserve_state(case) as guard, run_passes():
+    with run_passes(), preserve_state(case, model_index) as guard:
         yield PassRunner(case=case, model=model, model_index=model_index, guard=guard)
