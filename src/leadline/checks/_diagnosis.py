@@ -46,6 +46,7 @@ from leadline.records.report import Report
 from leadline.report.verdict import is_about_wiring, sentence
 from leadline.text import plural
 from leadline.tracer.inputs import CALLING_CODE
+from leadline.tracer.process import pause_garbage_collection
 from leadline.tracer.trace import trace_case
 from leadline.tracer.user_errors import is_users_error
 
@@ -139,9 +140,10 @@ def _with_wiring(
     is_late: Callable[[], bool] | None,
 ) -> tuple[Profile, Coverage]:
     """The profile with the ledger and what the probes measured before it is late; None: no probes."""
-    ledger, gaps = _read("who learns", lambda: read_ledger(trace, profile.blocks, profile.update))
-    parts, more = _read("parts of the network", lambda: read_parts(trace, case))
-    profile = replace(profile, ledger=ledger, parts=parts)
+    with pause_garbage_collection(cycles=False):
+        ledger, gaps = _read("who learns", lambda: read_ledger(trace, profile.blocks, profile.update))
+        parts, more = _read("parts of the network", lambda: read_parts(trace, case))
+        profile = replace(profile, ledger=ledger, parts=parts)
     coverage = _with_gaps(coverage, (*gaps, *more))
     if is_late is None:
         return profile, coverage
@@ -164,11 +166,12 @@ def _with_memory(
 
 def read_trace(trace: Trace) -> tuple[Profile, Coverage]:
     """Everything that can be read from a trace alone, including the predictions of theory."""
-    prediction, gaps = _read("what theory predicts", lambda: predict_with_account(trace))
-    predicted_trace, theory = (trace, None) if prediction is None else prediction
-    profile, coverage = read_profile(predicted_trace)
-    symmetry, more = _read("free rescalings", lambda: read_symmetry(predicted_trace))
-    profile = replace(profile, symmetry=symmetry, theory=theory)
+    with pause_garbage_collection(cycles=False):
+        prediction, gaps = _read("what theory predicts", lambda: predict_with_account(trace))
+        predicted_trace, theory = (trace, None) if prediction is None else prediction
+        profile, coverage = read_profile(predicted_trace)
+        symmetry, more = _read("free rescalings", lambda: read_symmetry(predicted_trace))
+        profile = replace(profile, symmetry=symmetry, theory=theory)
     coverage = _with_gaps(coverage, (*gaps, *more))
     if profile.predicted and (unwritten := unwritten_without_weights(trace)):
         profile = replace(profile, parts=NetworkParts(unwritten=unwritten))

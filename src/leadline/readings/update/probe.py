@@ -285,7 +285,11 @@ def open_probe(case: Case, *, keeps_state: bool = True) -> Iterator[StepProbe]:
     check_optimizer(optimizer, model_index)
     names, parameters, foreign = _split_parameters(optimizer, model_index)
     _check_parameters(names, parameters)
-    with preserve_state(case, makes_steps=keeps_state) as guard, hide_gradients(foreign), run_passes():
+    with (
+        run_passes(),
+        preserve_state(case, model_index, makes_steps=keeps_state) as guard,
+        hide_gradients(foreign),
+    ):
         yield StepProbe(
             case=case,
             batch=(case.inputs, case.targets),
