@@ -9,7 +9,6 @@ from typing import Literal
 
 from leadline.readings.theory.moments import find_moment_rule
 from leadline.readings.theory.prediction import Prediction, first_floating, predict
-from leadline.readings.theory.signal import fluctuation
 from leadline.readings.theory.write import reads_uninitialized
 from leadline.records import Agreement, Op, Parting, Theory, Trace
 
@@ -26,7 +25,7 @@ def account_for(trace: Trace, prediction: Prediction) -> Theory:
     """What theory covers and where it holds; a second run on measured values isolates the error of each rule."""
     live = [op for op in trace.ops if carries_signal(trace, op, prediction)]
     refused = Counter(op.name for op in live if op.index in prediction.forward.refusals)
-    isolated = None if trace.loss is None else predict(trace, from_measured=True)
+    isolated = None if trace.loss is None else predict(trace, prediction.facts, from_measured=True)
     anchors = dict.fromkeys((*prediction.forward.anchors, *prediction.backward.anchors))
     alive = {op.index for op in live}
     return Theory(
@@ -85,12 +84,13 @@ def _parting(
 def _partings(
     trace: Trace, prediction: Prediction, isolated: Prediction, ordered: list[Op], direction: Direction
 ) -> Iterator[Parting]:
+    signals, sources = isolated.forward.signals, isolated.forward.sources
     for op in ordered:
         value, error = first_floating(trace, op), _error(trace, isolated, op, direction)
         if value is None or error is None:
             continue
         band = MAX_OWN_ERROR[direction] + MAX_SIGMAS * math.sqrt(
-            max(fluctuation(isolated.forward.signals[value]), 0.0)
+            max(sources.fluctuation(signals[value]), 0.0)
         )
         if abs(error) > band:
             overall = _error(trace, prediction, op, direction)

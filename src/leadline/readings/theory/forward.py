@@ -35,6 +35,7 @@ class Forward:
     """Ops after which prediction continues from the measured value."""
     predicted: dict[int, RandomField] = field(default_factory=dict)
     """The prediction of the rule by value id, before a measured value may have replaced it."""
+    sources: Sources = field(default_factory=Sources)
 
 
 def predict_forward(trace: Trace, facts: SignalFacts, *, from_measured: bool = False) -> Forward:
@@ -44,7 +45,7 @@ def predict_forward(trace: Trace, facts: SignalFacts, *, from_measured: bool = F
     of its own rule alone.
     """
     state = Forward()
-    sources = Sources()
+    sources = state.sources
     weights = {parameter.name: parameter for parameter in trace.parameters}
     for value in trace.values:
         signal = None if value.op is not None else _source_signal(value, weights, sources)

@@ -80,8 +80,11 @@ def radial_part(terms: Sequence[Term], signal: Signal) -> dict[int, float]:
         rest = whole
         if known is not None and term.radial is not None and along is not None and known.field.ms > 0:
             factor = along * math.sqrt(size / known.field.ms)
-            for part, amplitude in term.radial.items():
-                parts[part] = parts.get(part, 0.0) + factor * amplitude
+            if parts:
+                for part, amplitude in term.radial.items():
+                    parts[part] = parts.get(part, 0.0) + factor * amplitude
+            else:  # in a deep network the first of few terms has hundreds of parts
+                parts = {part: factor * amplitude for part, amplitude in term.radial.items()}
             rest = whole - along * along / known.field.ms
         if rest > MIN_RADIAL_REST * whole:
             parts[next(_NOISE_IDS)] = math.sqrt(size * rest)
@@ -117,7 +120,7 @@ def _projections(term: Term, signal: Signal) -> tuple[float | None, float]:
 
 def weighted(terms: Terms, factor: Weight) -> Terms:
     """The terms multiplied by a number or by a function of the source."""
-    return tuple(replace(term, weight=term.weight * factor) for term in terms)
+    return tuple([replace(term, weight=term.weight * factor) for term in terms])
 
 
 def gradient_field(terms: Sequence[Term], signal: Signal) -> RandomField:
@@ -135,7 +138,9 @@ def gradient_field(terms: Sequence[Term], signal: Signal) -> RandomField:
     )
 
 
-def _merge_paths(terms: Sequence[Term]) -> list[Term]:
+def _merge_paths(terms: Sequence[Term]) -> Sequence[Term]:
+    if len(terms) < 2:
+        return terms
     merged: dict[int, Term] = {}
     for term in terms:
         before = merged.get(term.noise)

@@ -119,7 +119,12 @@ def mean_root(profile: PositionProfile) -> float:
 
 def unevenness(profile: PositionProfile | None) -> float:
     """The variance of the weights."""
-    return 0.0 if profile is None else sum((each - 1) ** 2 for each in profile.weights) / len(profile.weights)
+    return 0.0 if profile is None else _variance(profile.weights)
+
+
+@lru_cache(maxsize=1024)  # a residual stream asks for it at each of its sums
+def _variance(weights: tuple[float, ...]) -> float:
+    return sum([(each - 1) ** 2 for each in weights]) / len(weights)
 
 
 def merged_pairs(profile: PositionProfile, axis: int, length: int, apart: float) -> PositionProfile | None:

@@ -11,7 +11,6 @@ import torch
 from leadline.readings.theory.backward import Backward, predict_backward
 from leadline.readings.theory.forward import Forward, predict_forward
 from leadline.readings.theory.moment_rule import SignalFacts, read_signal_facts
-from leadline.readings.theory.signal import fluctuation
 from leadline.records import Op, Trace
 from leadline.tracer.process import pause_garbage_collection
 
@@ -28,10 +27,13 @@ class Prediction:
     backward: Backward
 
 
-def predict(trace: Trace, *, from_measured: bool = False) -> Prediction:
-    """Run both passes; with `from_measured` every op reads measured values (see `predict_forward`)."""
+def predict(trace: Trace, facts: SignalFacts | None = None, *, from_measured: bool = False) -> Prediction:
+    """Run both passes; with `from_measured` every op reads measured values (see `predict_forward`).
+
+    `facts` are those of the trace, if they were read already.
+    """
     with pause_garbage_collection(cycles=False), torch.inference_mode(mode=False), torch.no_grad():
-        facts = read_signal_facts(trace)
+        facts = read_signal_facts(trace) if facts is None else facts
         forward = predict_forward(trace, facts, from_measured=from_measured)
         backward = predict_backward(trace, facts, forward, from_measured=from_measured)
     return Prediction(facts=facts, forward=forward, backward=backward)
@@ -74,4 +76,5 @@ def _fill_op(trace: Trace, op: Op, prediction: Prediction) -> Op:
 
 
 def _band(prediction: Prediction, value: int) -> float:
-    return 2 * math.sqrt(max(fluctuation(prediction.forward.signals[value]), 0.0))
+    forward = prediction.forward
+    return 2 * math.sqrt(max(forward.sources.fluctuation(forward.signals[value]), 0.0))

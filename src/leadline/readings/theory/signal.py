@@ -170,6 +170,15 @@ class Sources:
     views: dict[tuple[int, str], int] = field(default_factory=dict)
     squared_cosines: dict[int, float] = field(default_factory=dict)
     """Mean squared cosines of two tokens, by value id (see `common_tokens`)."""
+    _fluctuations: dict[int, tuple[Signal, float]] = field(default_factory=dict)
+    """By the id of each signal that was asked for, which is kept so that no other one gets its id."""
+
+    def fluctuation(self, signal: Signal) -> float:
+        """The `fluctuation` of a signal; several readers of one tensor ask for it."""
+        known = self._fluctuations.get(id(signal))
+        if known is None:
+            known = self._fluctuations[id(signal)] = (signal, fluctuation(signal))
+        return known[1]
 
     def new_source(self, parts: Mapping[int, float] | None = None) -> int:
         """A new source; `parts` are the sources in its sum with their factors, in addition to an independent part."""

@@ -40,7 +40,7 @@ Operand = tuple[int, Signal, str]
 def contraction(call: Call, a: Operand, b: Operand, out: str) -> Signal:
     """The signal of a sum of products over the letters that `out` lacks; Gaussian by the central limit theorem."""
     field = contracted(a[1].field, a[2], b[1].field, b[2], out)
-    noise = fluctuation(a[1]) + fluctuation(b[1])
+    noise = call.sources.fluctuation(a[1]) + call.sources.fluctuation(b[1])
     return call.sources.gaussian(field, noise)
 
 
