@@ -61,9 +61,8 @@ def _shows_training(weight: Tensor) -> bool | None:
     if not weight.is_floating_point() or weight.is_meta or not bool(torch.isfinite(weight).all()):
         return None
     parts = [each - each.mean() for each in _unpacked(weight.detach().flatten(1).float())]
-    spread = [
-        each for each in parts if bool(each.square().mean() > MIN_RELATIVE_SPREAD**2 * weight.square().mean())
-    ]
+    min_square = MIN_RELATIVE_SPREAD**2 * weight.square().mean()
+    spread = [each for each in parts if bool(each.square().mean() > min_square)]
     return any(not is_random(each) for each in spread) if spread else None
 
 

@@ -76,16 +76,18 @@ def _numbers(scalars: Sequence[Tensor]) -> list[float]:
     devices = {each.device for each in scalars}
     if len(devices) > 1:
         scalars = [each.cpu() for each in scalars]
-    return [float(each) for each in torch.stack([each.double() for each in scalars]).tolist()]
+    if len({each.dtype for each in scalars}) > 1:
+        scalars = [each.double() for each in scalars]
+    return [float(each) for each in torch.stack(list(scalars)).tolist()]
 
 
 def largest_singular_value(matrix: Tensor) -> float:
     """By power iteration from a fixed start; at most the true one."""
     vector = torch.randn(matrix.size(1), generator=torch.Generator().manual_seed(0)).to(matrix.device)
-    norm = 0.0
+    norm, transposed = 0.0, matrix.T
     for _ in range(POWER_ITERATIONS):
-        vector = matrix.T @ (matrix @ vector)
-        norm = float(vector.norm())
+        vector = transposed @ (matrix @ vector)
+        norm = float(torch.linalg.vector_norm(vector))
         if not norm > 0:
             return norm
         vector = vector / norm

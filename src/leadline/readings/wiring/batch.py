@@ -200,7 +200,8 @@ def redraw_samples(tensor: Tensor, axis: int, samples: Sequence[int], free: Tens
     own = torch.arange(len(rows), device=tensor.device).view(-1, *[1] * (rows.dim() - 1))
     others = (own + 1 + _randint(len(rows) - 1, tuple(rows.shape), tensor.device)) % len(rows)
     changed = rows.clone()
-    changed[list(samples)] = rows.gather(0, others)[list(samples)]
+    chosen = torch.tensor(list(samples), dtype=torch.long, device=tensor.device)
+    changed[chosen] = rows.gather(0, others)[chosen]
     if not bool(free.all()):
         changed[:, ~free] = rows[:, ~free]
     return changed.movedim(0, axis)

@@ -93,11 +93,14 @@ def _changes_of_gradient(case: Case, base: Pass, target: Tensor, sample: int) ->
 
     The target is one of the batch, or an output that was computed without a graph, such as that of a teacher.
     """
-    others = [index for index in range(len(target)) if not torch.equal(target[index], target[sample])]
-    if not others or case.loss is None:
+    others = (
+        index for index in reversed(range(len(target))) if not torch.equal(target[index], target[sample])
+    )
+    other = next(others, None)
+    if other is None or case.loss is None:
         return []
     changed = target.detach().clone()
-    changed[sample] = target[others[-1]]
+    changed[sample] = target[other]
     outputs = [each for each in tensors_in(base.output) if each.is_floating_point()]
     place = next((index for index, each in enumerate(outputs) if each is target), None)
     before = hold_outputs(case, base.output, case.targets).gradients

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from leadline.ops.table import LAYOUT_KINDS, find_op
@@ -40,6 +41,7 @@ class PassComparison:
         """`roots` are the places in `base` of the ops that made the outputs."""
         self._base, self._other, self._roots = base, other, roots
         self._length, self._allowed = length, allowed
+        self._states: dict[int, ChangeState] = {}
         pairs = zip(base, other, strict=False)
         differing = (index for index, (one, two) in enumerate(pairs) if not _is_same_call(one, two))
         self._compared = next(differing, min(len(base), len(other)))
@@ -139,8 +141,14 @@ class PassComparison:
         return False
 
     def state(self, index: int) -> ChangeState:
+        """What the change did to the output of this op; each one is compared once."""
+        if index not in self._states:
+            self._states[index] = self._compare(index)
+        return self._states[index]
+
+    def _compare(self, index: int) -> ChangeState:
         pairs = list(zip(self._base[index].axes, self._other[index].axes, strict=True))
-        if not any(bool((before != after).any()) for before, after in pairs):
+        if all(torch.equal(before, after) for before, after in pairs):
             return "same"
         axes = self._axes(index)
         if not axes:

@@ -62,7 +62,9 @@ def read_question(
     case: Case, trace: Trace, base: Pass, inputs: Sequence[BatchTensor]
 ) -> tuple[Question, UsedTargets | None]:
     """What the loss of the pass rewards, and the targets that it uses. The graph of the pass is kept."""
-    call = _main_loss_call(base)
+    calls = _loss_calls(base)
+    # The loss op with most predictions.
+    call = max(calls, key=lambda each: each.predictions.numel(), default=None)
     predictions = call.predictions if call is not None else _main_output(base.output)
     if predictions is None or predictions.is_nested:
         return Question(), None
@@ -84,12 +86,12 @@ def read_question(
         "scrambled": None if call is None or axis is None else scrambled_output(base, predictions, axis),
         "output_range": read_output_range(case, trace, base),
         "subtracted": subtracted_terms(base),
-        "terms": len(_loss_calls(base)),
+        "terms": len(calls),
         "swapped": next(_swapped_calls(base), ""),
         "reads_inputs": predictions_read_inputs(trace),
-        **_answer_fields(case, base, call, gradient, axis),
-        **_score_fields(base, predictions, axis),
-        **(_regression_fields(base) or difference_scales(trace)),
+        **_answer_fields(case, call, axis, _gradients_of_calls(base, calls, call, gradient, axis)),
+        **_score_fields(calls, predictions, axis),
+        **(_regression_fields(calls) or difference_scales(trace)),
     }
     question = Question(
         loss=call.name if call is not None else "",
@@ -105,11 +107,6 @@ def read_question(
         **read,
     )
     return question, used
-
-
-def _main_loss_call(base: Pass) -> ObservedLoss | None:
-    """The loss op with most predictions among those that the loss depends on."""
-    return max(_loss_calls(base), key=lambda call: call.predictions.numel(), default=None)
 
 
 def _loss_calls(base: Pass) -> list[ObservedLoss]:
@@ -176,7 +173,7 @@ def _scores_in_output(base: Pass, predictions: Tensor, gradient: Tensor, axis: i
     at_output = _same_scores(base, predictions, axis)
     if at_output is not None:
         output, output_axis = at_output
-        output_gradient = _gradient(base.loss, output)
+        output_gradient = gradient if output is predictions else _gradient(base.loss, output)
         if output_gradient is not None:
             return _Scores(values=output, gradient=output_gradient, axis=output_axis)
     return _Scores(values=predictions, gradient=gradient, axis=axis)
@@ -218,14 +215,13 @@ def _same_scores(base: Pass, predictions: Tensor, axis: int) -> tuple[Tensor, in
 
 
 def _answer_fields(
-    case: Case, base: Pass, call: ObservedLoss | None, gradient: Tensor, axis: int | None
+    case: Case, call: ObservedLoss | None, axis: int | None, gradients: Sequence[Tensor]
 ) -> dict[str, Any]:
     """How many predictions have a target, and how often the most frequent target occurs."""
     if axis is None:
         return _constant_fields(case, call) or _constant_classes(case, call)
     if call is None and not tensors_in(case.targets):
         return {}  # a handwritten loss that was given no targets ranks columns: the right one is always the same
-    gradients = _gradients_of_calls(base, call, gradient, axis)
     counted = torch.cat([(each.abs().amax(axis) > 0).flatten() for each in gradients])
     targets = torch.cat([each.argmin(axis).flatten() for each in gradients])[counted]
     fields: dict[str, Any] = {"counted": int(counted.sum()), "ignored": int((~counted).sum())}
@@ -238,17 +234,19 @@ def _answer_fields(
     return fields
 
 
-def _gradients_of_calls(base: Pass, call: ObservedLoss | None, gradient: Tensor, axis: int) -> list[Tensor]:
+def _gradients_of_calls(
+    base: Pass, calls: Sequence[ObservedLoss], call: ObservedLoss | None, gradient: Tensor, axis: int | None
+) -> list[Tensor]:
     """The gradient, or those of all calls of the same loss op if it is called sample by sample.
 
     Up to `MAX_HEADS` calls may be heads with a question each, of which the largest is looked at.
     """
-    if call is None:
+    if call is None or axis is None:
         return [gradient]
     classes = call.predictions.size(axis)
     alike = [
         each
-        for each in _loss_calls(base)
+        for each in calls
         if each.name == call.name and each.predictions.dim() > axis and each.predictions.size(axis) == classes
     ]
     if len(alike) <= MAX_HEADS:
@@ -285,11 +283,11 @@ def _constant_classes(case: Case, call: ObservedLoss | None) -> dict[str, Any]:
     return {"counted": len(targets), "ignored": 0, "top_share": 1.0, "distinct": 1, "classes": 1}
 
 
-def _score_fields(base: Pass, predictions: Tensor, axis: int | None) -> dict[str, Any]:
+def _score_fields(calls: Sequence[ObservedLoss], predictions: Tensor, axis: int | None) -> dict[str, Any]:
     """What the class scores are and what the loss op expects; of several losses, one that gets something else."""
     axes = {
         call: score_axis
-        for call in _loss_calls(base)
+        for call in calls
         if call.name in EXPECTED_SCORES and (score_axis := _score_axis(call)) is not None
     }
     scores = {call: scores_of(call.predictions, score_axis) for call, score_axis in axes.items()}
@@ -346,7 +344,7 @@ def _is_one(sums: Tensor) -> bool:
     return bool(((sums - 1).abs() <= MAX_NORMALIZATION_ERROR).all())
 
 
-def _regression_fields(base: Pass) -> dict[str, Any]:
+def _regression_fields(calls: Sequence[ObservedLoss]) -> dict[str, Any]:
     """The scales of outputs and targets; of several losses, those with the largest ratio."""
     scales = [
         (
@@ -354,7 +352,7 @@ def _regression_fields(base: Pass) -> dict[str, Any]:
             float(call.targets.detach().double().square().mean().sqrt()),
             float(call.targets.detach().double().std(correction=0)),
         )
-        for call in _loss_calls(base)
+        for call in calls
         if call.name in SQUARED_LOSSES and call.targets is not None
     ]
     if not scales:

@@ -74,15 +74,18 @@ def read_discarded_parameters(
     An adapter beside a layer is one: the layer is used, and what the adapter computes is not added.
     """
     inside = tuple(f"{each.module}." for each in known)
+    readers: dict[str, list[Op]] = defaultdict(list)
+    for op in trace.ops:
+        for name in dict.fromkeys(op.params):
+            readers[name].append(op)
     for parameter in trace.parameters:
-        owner = modules.get(parent_of(parameter.name))
-        ops = [op for op in trace.ops if parameter.name in op.params]
+        owner, ops = modules.get(parent_of(parameter.name)), readers.get(parameter.name, [])
         if not parameter.trainable or owner is None or not ops or parameter.name.startswith(inside):
             continue
-        after = values_after(trace, (value for op in ops for value in op.outputs))
-        if any(op.index in needed for op in ops) or after.intersection(owner.returned):
+        if any(op.index in needed for op in ops) or not owner.returned or None in owner.returned:
             continue
-        if not owner.returned or None in owner.returned or _left_graph(trace, ops):
+        after = values_after(trace, (value for op in ops for value in op.outputs))
+        if after.intersection(owner.returned) or _left_graph(trace, ops):
             continue
         yield DiscardedResult(module=parameter.name, type="Parameter", site=site_of(ops[-1]), kept=False)
 
