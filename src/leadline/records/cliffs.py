@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from statistics import median
 
@@ -64,7 +65,11 @@ def depth_change(logs: Sequence[float], *, along: bool = False) -> DepthChange:
     A step is a cliff if it makes most of the whole change, or if it differs from the median step far more than the
     other steps do.
     """
-    steps = tuple(after - before for before, after in pairwise(logs))
+    return _split_steps(tuple([after - before for before, after in pairwise(logs)]), along)
+
+
+@lru_cache(maxsize=256)  # several checks ask about the same blocks
+def _split_steps(steps: tuple[float, ...], along: bool) -> DepthChange:
     if len(steps) < MIN_STEPS:
         return DepthChange(steps=steps, cliffs=())
     total, middle = math.fsum(steps), median(steps)

@@ -53,8 +53,9 @@ def muon_misplaced(profile: Profile) -> Iterator[Symptom]:
     optimizer, ledger = profile.optimizer, profile.ledger
     if optimizer is None or ledger is None:
         return
-    rules = {name: group_rule(optimizer, group) for group in optimizer.groups for name in group.parameters}
-    spectral = {name for name, rule in rules.items() if rule is not None and rule.step == "spectral"}
+    rules = [(group_rule(optimizer, group), group.parameters) for group in optimizer.groups]
+    rule_of = {name: rule for rule, names in rules for name in names}
+    spectral = {name for name, rule in rule_of.items() if rule is not None and rule.step == "spectral"}
     heads = _output_matrices(profile)
     kinds = {
         row.name: "head" if row.name in heads else row.kind
