@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 
@@ -25,6 +26,7 @@ from benchmarks.memory import peak_megabytes
 from benchmarks.result_files import ROOT, Results, fill_file, run_missing, table
 from benchmarks.timing import Spread, alternate, ratio, rounded, significant, spread
 from leadline import Case
+from leadline.tracer import stats_kernel
 
 ROUNDS = 15
 # Heuristic: seconds for the rounds of one case; at least a third of the rounds are run.
@@ -53,6 +55,12 @@ def traced(case: Case) -> leadline.Trace:
     return leadline.trace(case.model, case.inputs, case.targets, case.loss, theory=False)
 
 
+def traced_by_torch(case: Case) -> leadline.Trace:
+    """Trace without the compiled kernel."""
+    with patch.object(stats_kernel, "_LIBRARY", None):
+        return traced(case)
+
+
 def traced_with_theory(case: Case) -> leadline.Trace:
     return leadline.trace(case.model, case.inputs, case.targets, case.loss)
 
@@ -65,6 +73,10 @@ WAYS: dict[str, Callable[[Case], Any]] = {"plain": plain, "traced": traced}
 COSTS: dict[str, tuple[float, Callable[[], Case], Callable[[Case], Any], Callable[[Case], Any]]] = {
     "trace / plain pass, Transformer": (1.8, workloads.narrow_transformer, traced, plain),
     "trace / plain pass, MLP": (3.0, workloads.mlp, traced, plain),
+    "trace without the kernel / plain pass, Transformer": (
+        1.8, workloads.narrow_transformer, traced_by_torch, plain,
+    ),
+    "trace without the kernel / plain pass, MLP": (3.0, workloads.mlp, traced_by_torch, plain),
     "trace with theory / plain pass, Transformer": (
         2.5, workloads.narrow_transformer, traced_with_theory, plain,
     ),

@@ -132,7 +132,7 @@ def _roles(ops: Sequence[RecordedOp], entries: Sequence[ValueEntry]) -> list[Rol
 
 
 def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[ValueEntry]) -> Op:
-    params = (entries[value].name for value in op.inputs if entries[value].source == "parameter")
+    params = [entries[value].name for value in op.inputs if entries[value].source == "parameter"]
     return Op(
         index=index,
         name=op.plan.name,
@@ -143,7 +143,7 @@ def _op(index: int, op: RecordedOp, roles: Sequence[Role], entries: Sequence[Val
         phase=op.phase,
         inputs=op.inputs,
         outputs=op.outputs,
-        params=tuple(dict.fromkeys(params)),
+        params=tuple(dict.fromkeys(params)) if params else (),
         args=op.args,
         kwargs=op.kwargs,
         source=op.source,

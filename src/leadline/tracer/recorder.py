@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, TypeVarTuple
 
 import torch
 from torch import Tensor, nn
@@ -61,8 +61,8 @@ class FakeTensorRunner(Protocol):
 OnError = Callable[[Exception], None]
 """Receives an error of Leadline itself, which then ends the recording but not the pass."""
 
-P = ParamSpec("P")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(slots=True)
@@ -102,12 +102,12 @@ class ErrorBarrier:
         """Time spent on recording; only counted inside a training loop (with `on_error`)."""
         self._on_error = on_error
 
-    def run(self, part: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    def run(self, part: Callable[[*Ts], T], *args: *Ts) -> T | None:
         if self._on_error is None:
-            return part(*args, **kwargs)
+            return part(*args)
         start = perf_counter()
         try:
-            return part(*args, **kwargs)
+            return part(*args)
         except Exception as error:
             self.is_broken = True
             self._on_error(error)

@@ -36,18 +36,19 @@ static int has_nonzero(const float *x, int64_t outer, int64_t step, int64_t inne
 FOR_EACH_CPU static void measure_units(
     const float *x, int64_t outer, int64_t units, int64_t inner, double *sums, double *out
 ) {
+    int64_t o = 0;
     for (int64_t u = 0; u < units; ++u) sums[u] = 0;
-    for (int64_t o = 0; o < outer; ++o) {
-        const float *row = x + o * units * inner;
-        if (inner == 1)
-            for (int64_t u = 0; u < units; ++u) sums[u] += row[u];
-        else
-            for (int64_t u = 0; u < units; ++u) {
-                double sum = 0;
-                for (int64_t i = 0; i < inner; ++i) sum += row[u * inner + i];
-                sums[u] += sum;
-            }
+    for (; inner == 1 && o + 4 <= outer; o += 4) { /* four rows at once: the sums are read and written less often */
+        const float *a = x + o * units, *b = a + units, *c = b + units, *d = c + units;
+        for (int64_t u = 0; u < units; ++u) sums[u] += ((double)a[u] + b[u]) + ((double)c[u] + d[u]);
     }
+    for (; o < outer; ++o)
+        for (int64_t u = 0; u < units; ++u) {
+            const float *unit = x + (o * units + u) * inner;
+            double sum = 0;
+            for (int64_t i = 0; i < inner; ++i) sum += unit[i];
+            sums[u] += sum;
+        }
     double squares = 0;
     int64_t alive = 0;
     for (int64_t u = 0; u < units; ++u) {
