@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import queue
 import threading
@@ -12,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,6 +23,7 @@ from torch.nn import functional
 
 import leadline
 from leadline import Case
+from leadline.tracer import state
 from leadline.tracer.restore import activity_of_threads, random_states, restore_random
 from tests.support.faults.writers import Net, case_of
 
@@ -252,6 +256,48 @@ def test_a_queue_is_left_to_its_threads_and_stays_whole():
 def test_a_list_of_a_million_numbers_is_said_to_be_too_large():
     model = Net(records=list(range(1_000_000)))
     assert gap_of(case_of(model), "large") == ("model.records",)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.zeros(99),
+        lambda: np.zeros(99),
+        lambda: bytearray(999),
+        lambda: torch.zeros(99).untyped_storage(),
+    ],
+    ids=["tensor", "NumPy array", "bytes", "storage"],
+)
+def test_plain_state_that_is_too_large_to_copy_is_said_to_be(make, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state, "MAX_COPIED_BYTES", 128)
+    model = Net(bank=make(), small=torch.zeros(2))
+    assert gap_of(case_of(model), "large") == ("model.bank",)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: dict.fromkeys(map(str, range(2001))),
+        lambda: [0] * 2001,
+        lambda: {*range(2001)},
+        lambda: np.array([None] * 2001, dtype=object),
+        lambda: SimpleNamespace(**{f"each_{number}": number for number in range(2001)}),
+    ],
+    ids=["dict", "list", "set", "array of objects", "object"],
+)
+def test_plain_state_with_too_many_parts_is_said_to_be_too_large(make, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(state, "MAX_WALKED_ITEMS", 2000)
+    model = Net(bank=make())
+    assert gap_of(case_of(model), "large") == ("model.bank",)
+
+
+def test_state_that_cannot_change_is_no_gap():
+    locked = np.zeros(3)
+    locked.setflags(write=False)
+    closed = io.BytesIO(b"log")
+    closed.close()
+    model = Net(locked=locked, closed=closed)
+    assert gap_of(case_of(model), "restoring") == ()
 
 
 class Pool:

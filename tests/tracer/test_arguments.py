@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +13,8 @@ from torch import Tensor, nn
 import leadline
 from leadline.ops.arguments import argument, sequence, value_of
 from leadline.records import Op, Trace
+from leadline.records.codec import spell_float
+from leadline.tracer.calls import MAX_LIST_ITEMS, NOT_JSON, read_arguments
 
 
 class Spelled(nn.Module):
@@ -55,6 +59,34 @@ def test_sizes_read_alike_as_a_list_and_as_many_arguments(spelled: Trace):
     assert sequence(op_of(spelled, "sum"), "dim", 1) == (0, 1)
     assert argument(op_of(spelled, "cat"), "dim", 1) == -1
     assert sequence(op_of(spelled, "clamp"), "max", 1) is None
+
+
+class Width(int):
+    """A number of its own class, as an enumeration of sizes has."""
+
+
+class Mode(str):
+    """A word of its own class."""
+
+
+@pytest.mark.parametrize(
+    ("given", "recorded"),
+    [
+        ([Mode("mean"), Width(3), None, True], ["mean", 3, None, True]),
+        ([1.5, math.inf, torch.float16], [1.5, math.inf, "float16"]),
+        ([torch.ones(2), object()], ["%0", NOT_JSON]),
+        (list(range(MAX_LIST_ITEMS)), list(range(MAX_LIST_ITEMS))),
+        (list(range(MAX_LIST_ITEMS + 1)), NOT_JSON),
+    ],
+)
+def test_an_argument_is_recorded_as_plain_data(given: Any, recorded: Any):
+    (found,) = read_arguments([given], {}, lambda tensor: 0).args
+    assert found == (spelled_out(recorded) if isinstance(recorded, list) else recorded)
+    json.dumps(found)
+
+
+def spelled_out(recorded: list[Any]) -> list[Any]:
+    return [spell_float(each) if isinstance(each, float) else each for each in recorded]
 
 
 def test_a_constant_has_its_value(spelled: Trace):

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from leadline.tracer.attention import MAX_QUERY_ROWS, attention_logits, fetch_attention, summarize
+from leadline.tracer.attention import (
+    MAX_BATCH_SIZE,
+    MAX_QUERY_ROWS,
+    AttentionBatches,
+    attention_logits,
+    fetch_attention,
+    summarize,
+)
 
 SHAPE = (2, 3, 9, 8)
 
@@ -58,6 +66,61 @@ def test_attentions_that_are_measured_together_have_what_each_has_alone():
         assert one.slice_purities == pytest.approx(other.slice_purities, rel=1e-5)
         for name in ("purity", "entropy", "logit_var", "logit_max"):
             assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-5)
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of another class that behaves like any."""
+
+
+class Refuses(torch.Tensor):
+    """A tensor that cannot be reduced."""
+
+    def softmax(self, dim):
+        raise NotImplementedError
+
+
+def measured_in_batches(*logits) -> list[SimpleNamespace]:
+    batches, entries = AttentionBatches(), [SimpleNamespace(attended=None) for _ in logits]
+    for entry, each in zip(entries, logits, strict=True):
+        batches.add(entry, each)
+    batches.measure()
+    return entries
+
+
+def test_attentions_wait_until_their_batch_is_full():
+    logits = torch.randn(2, 3, 4, 9)
+    batches, entry = AttentionBatches(), SimpleNamespace(attended=None)
+    for _ in range(MAX_BATCH_SIZE // logits.numel()):
+        batches.add(entry, logits)
+    assert entry.attended is None
+    batches.add(entry, logits)
+    assert entry.attended is not None
+
+
+def test_attentions_of_several_shapes_each_have_what_they_have_alone():
+    logits = [torch.randn(2, 3, 4, 9), torch.randn(2, 3, 4, 7), torch.randn(2, 3, 4, 9)]
+    entries = measured_in_batches(*logits, None)
+    assert entries[-1].attended is None
+    for entry, each in zip(entries, logits, strict=False):
+        found, alone = fetch_attention([entry.attended, summarize(each[None])[0]])
+        assert found.purity == pytest.approx(alone.purity, rel=1e-5)
+        assert found.slice_logits == alone.slice_logits
+
+
+def test_a_tensor_of_another_class_is_measured_alone_or_not_at_all():
+    logits = torch.randn(2, 3, 4, 9)
+    plain, other, refusing = measured_in_batches(
+        logits, logits.as_subclass(Wrapped), logits.as_subclass(Refuses)
+    )
+    (one, two) = fetch_attention([plain.attended, other.attended])
+    assert float(two.purity) == pytest.approx(one.purity, rel=1e-5)
+    assert refusing.attended is None
+
+
+def test_logits_with_more_axes_than_heads_are_measured_without_slices():
+    (found,) = fetch_attention(summarize(torch.randn(1, 2, 3, 2, 4, 9)))
+    assert found.slice_logits == found.slice_purities == ()
+    assert 1 / 9 < found.purity < 1
 
 
 def test_the_trace_of_a_fused_attention_carries_it():

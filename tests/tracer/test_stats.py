@@ -349,5 +349,19 @@ def test_a_statistic_wrong_by_one_percent_is_caught(field: str):
         assert_agrees(wrong, right)
 
 
+def test_a_value_that_cannot_be_read_has_a_reason_and_no_statistics():
+    measured, reason = stats.read_value(torch.ones(3, device="meta"))
+    assert measured is None
+    assert "no values" in reason
+
+
+def test_an_error_about_a_plain_tensor_is_ours_and_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        stats.attempt(lambda x: 1 // 0, torch.ones(1))
+    measured, reason = stats.attempt(lambda x: 1 // 0, torch.ones(1).as_subclass(type("Own", (Tensor,), {})))
+    assert measured is None
+    assert reason.startswith("Own cannot be measured (ZeroDivisionError")
+
+
 def test_an_empty_tensor_has_the_same_statistics_on_both_paths():
     assert stats.measure_deferred(torch.empty(0)) == stats.measure_now(torch.empty(0))

@@ -160,9 +160,9 @@ def restore_array(item: Any, before: Any) -> None:
         item.dtype = before.dtype
     if item.shape != before.shape:
         item.resize(before.shape, refcheck=False)
+    if not item.flags.writeable:  # only arrays that can be written are copied
+        item.setflags(write=True)
     if item.tobytes() != before.tobytes():
-        if not item.flags.writeable:
-            item.setflags(write=True)
         item[...] = before
 
 

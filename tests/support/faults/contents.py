@@ -87,7 +87,8 @@ def _own(item: Any) -> Iterator[tuple[str, object]]:
     if isinstance(item, Tensor):
         yield from _tensor(item)
     elif isinstance(item, numpy.ndarray):
-        yield "array", (str(item.dtype), item.shape, b"" if item.dtype == object else item.tobytes())
+        numbers = b"" if item.dtype == object else item.tobytes()
+        yield "array", (str(item.dtype), item.shape, item.flags.writeable, numbers)
     elif isinstance(item, torch.Generator):
         yield "state", item.get_state().numpy().tobytes()
     elif isinstance(item, random.Random):

@@ -188,12 +188,75 @@ def _sparse(model: Any, x: Tensor) -> None:
     model.table.mul_(2)
 
 
+class HalfFilled:
+    """One slot is empty until the first pass, which empties the other."""
+
+    __slots__ = ("before", "since")
+
+    def __init__(self) -> None:
+        self.before = torch.zeros(2)
+
+
+@habit("slots that are filled and emptied", meter=HalfFilled)
+def _filled_slots(model: Any, x: Tensor) -> None:
+    if hasattr(model.meter, "before"):
+        model.meter.since = model.meter.before + 1
+        del model.meter.before
+
+
+class Counts(dict):  # type: ignore[type-arg]
+    """A dict with an attribute, as a counter with a total has."""
+
+    total = 0
+
+
+@habit("a dict of its own class, empty at first", counts=Counts)
+def _own_dict(model: Any, x: Tensor) -> None:
+    model.counts["seen"] = model.counts.get("seen", 0) + len(x)
+    model.counts.total += len(x)
+
+
+class History(list):  # type: ignore[type-arg]
+    """A list with an attribute."""
+
+    total = 0
+
+
+@habit("a list of its own class", history=lambda: History([0]))
+def _own_list(model: Any, x: Tensor) -> None:
+    model.history.append(len(x))
+    model.history.total += len(x)
+
+
 # NumPy and generators.
 
 
 @habit("a NumPy array", array=lambda: numpy.zeros(4))
 def _numpy(model: Any, x: Tensor) -> None:
     model.array += x.detach().mean(0).numpy()
+
+
+@habit("a NumPy array that is read as integers", array=lambda: numpy.zeros(4))
+def _numpy_dtype(model: Any, x: Tensor) -> None:
+    model.array.dtype = numpy.int64
+    model.array += 1
+
+
+@habit("a NumPy array that is resized", array=lambda: numpy.zeros(4))
+def _numpy_resized(model: Any, x: Tensor) -> None:
+    model.array.resize((2, 3), refcheck=False)
+
+
+@habit("a NumPy array that is written once and locked", array=lambda: numpy.zeros(4))
+def _numpy_locked(model: Any, x: Tensor) -> None:
+    if model.array.flags.writeable:
+        model.array += x.detach().mean(0).numpy()
+        model.array.setflags(write=False)
+
+
+@habit("a NumPy array that is locked as it is", array=lambda: numpy.zeros(4))
+def _numpy_only_locked(model: Any, x: Tensor) -> None:
+    model.array.setflags(write=False)
 
 
 @habit("a NumPy array of objects", array=lambda: numpy.array([{"seen": 0}, None], dtype=object))
