@@ -271,7 +271,9 @@ def test_a_list_of_a_million_numbers_is_said_to_be_too_large():
 def test_plain_state_that_is_too_large_to_copy_is_said_to_be(make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state, "MAX_COPIED_BYTES", 128)
     model = Net(bank=make(), small=torch.zeros(2))
-    assert gap_of(case_of(model), "large") == ("model.bank",)
+    large = gap_of(case_of(model), "large")
+    assert "model.bank" in large
+    assert "model.small" not in large
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_plain_state_that_is_too_large_to_copy_is_said_to_be(make, monkeypatch: 
 def test_plain_state_with_too_many_parts_is_said_to_be_too_large(make, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(state, "MAX_WALKED_ITEMS", 2000)
     model = Net(bank=make())
-    assert gap_of(case_of(model), "large") == ("model.bank",)
+    assert "model.bank" in gap_of(case_of(model), "large")
 
 
 def test_state_that_cannot_change_is_no_gap():

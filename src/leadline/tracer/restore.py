@@ -350,14 +350,15 @@ def _value_of(setting: Setting) -> Any:
 
 def random_states() -> dict[str, Any]:
     """The states of the random number generators of torch, Python and NumPy (if it is imported)."""
-    states: dict[str, Any] = {"torch": torch_random_state(), "python": random.getstate()}
+    # Activity comes first: a thread that draws between the two has run since, and its numbers are not drawn again.
+    states: dict[str, Any] = {"threads": activity_of_threads()}
+    states |= {"torch": torch_random_state(), "python": random.getstate()}
     if torch.cuda.is_available():  # pragma: no cover  (the tests have no such device)
         states["cuda"] = torch.cuda.get_rng_state_all()
     if torch.backends.mps.is_available():  # pragma: no cover  (the tests have no such device)
         states["mps"] = torch.mps.get_rng_state()
     if "numpy" in sys.modules:
         states["numpy"] = _numpy_random_state()
-    states["threads"] = activity_of_threads()
     return states
 
 
@@ -386,7 +387,7 @@ def torch_random_state() -> Tensor:
 
 def restore_random(states: dict[str, Any]) -> None:
     """Restore the states that `random_states` returned, unless another thread may have drawn numbers since."""
-    if _has_run(states["threads"]):
+    if _has_drawn(states["threads"]):
         return
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
@@ -409,6 +410,18 @@ def activity_of_threads() -> dict[int, str]:
         for thread in threading.enumerate()
         if thread.native_id is not None and thread.ident != own and _may_draw(frames.get(thread.ident or 0))
     }
+
+
+def _has_drawn(before: dict[int, str]) -> bool:
+    """Whether one of these threads may have drawn numbers, also while they are asked whether they have run."""
+    if not before:
+        return False
+    torch_state, python_state = torch_random_state(), random.getstate()
+    return (
+        _has_run(before)
+        or random.getstate() != python_state
+        or not torch.equal(torch_random_state(), torch_state)
+    )
 
 
 def _has_run(before: dict[int, str]) -> bool:
