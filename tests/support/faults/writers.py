@@ -204,7 +204,7 @@ def _filled_slots(model: Any, x: Tensor) -> None:
         del model.meter.before
 
 
-class Counts(dict):  # type: ignore[type-arg]
+class Counts(dict[str, int]):
     """A dict with an attribute, as a counter with a total has."""
 
     total = 0
@@ -216,7 +216,7 @@ def _own_dict(model: Any, x: Tensor) -> None:
     model.counts.total += len(x)
 
 
-class History(list):  # type: ignore[type-arg]
+class History(list[int]):
     """A list with an attribute."""
 
     total = 0
